@@ -39,7 +39,7 @@ void service_delete_session(struct service *s, const char *owner, const char *se
     request_init(&r, REQUEST_CLOSE);
     r.owner = owner;
     r.session = session;
-    r.delete_it = true;
+    r.close.delete_it = true;
     service_submit(s, &r);
 }
 

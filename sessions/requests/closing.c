@@ -20,8 +20,9 @@
 
 int closing_start(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    enum session_life to = r->delete_it || s->life == LIFE_DROPPING ? LIFE_DROPPING : LIFE_CLOSING;
-    if (s->rec.closed_ms && !r->delete_it)
+    enum session_life to =
+        r->close.delete_it || s->life == LIFE_DROPPING ? LIFE_DROPPING : LIFE_CLOSING;
+    if (s->rec.closed_ms && !r->close.delete_it)
         return refuse(ss, r, "session_closed", "the session is closed already");
     if (ss->store_error[0]) // the close would fail, but its turn would have been cancelled
         return refuse(ss, r, "store_failed", "%s", ss->store_error);

@@ -115,11 +115,11 @@ static bool fork_refused(struct sessions *ss, const struct request *r) {
         refuse(ss, r, "shutting_down", "the server is shutting down");
     else if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
-    else if (r->new_session && !session_id_valid(r->new_session))
+    else if (r->fork.new_session && !session_id_valid(r->fork.new_session))
         refuse(ss, r, "invalid", "new_session must be 1 to %d letters, digits, '-' or '_'",
                SESSION_ID_MAX);
-    else if (r->new_session && service_find(ss, r->owner, r->new_session))
-        refuse(ss, r, "session_exists", "there is a session '%s' already", r->new_session);
+    else if (r->fork.new_session && service_find(ss, r->owner, r->fork.new_session))
+        refuse(ss, r, "session_exists", "there is a session '%s' already", r->fork.new_session);
     else
         return limits_refuse_session(ss, r) || limits_refuse_resident(ss, r);
     return true;
@@ -131,9 +131,9 @@ int fork_start(struct session *s, const struct request *r) {
     if (fork_refused(ss, r)) return 0;
     int64_t turn = fork_turn(s, r);
     if (turn == TURN_HEAD) return 0;
-    if (!r->new_session) sessions_draw_id(ss, drawn);
+    if (!r->fork.new_session) sessions_draw_id(ss, drawn);
     struct session *copy =
-        session_new(ss, r->owner, r->new_session ? r->new_session : drawn, LIFE_OPENING);
+        session_new(ss, r->owner, r->fork.new_session ? r->fork.new_session : drawn, LIFE_OPENING);
     if (!copy || fill_fork(copy, s, r, turn) < 0) {
         session_free(copy);
         return E_NOMEM;

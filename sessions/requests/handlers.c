@@ -114,7 +114,7 @@ static bool note_refused(const struct session *s, const struct request *r) {
     if (!r->note) return false;
     if (strlen(r->note) > SESSION_NOTE_BYTES)
         refuse(ss, r, "limit_reached", "a session's note may have %d bytes", SESSION_NOTE_BYTES);
-    else if (r->old_note && strcmp(r->old_note, now) != 0)
+    else if (r->update.old_note && strcmp(r->update.old_note, now) != 0)
         refuse(ss, r, "session_busy", "the session's note has changed meanwhile");
     else
         return limits_refuse_bytes(ss, r, (int64_t)strlen(r->note));
@@ -172,7 +172,7 @@ int handle_update(struct session *s, const struct request *r) {
 
 int handle_cancel(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    if (r->replay)
+    if (r->cancel.replay)
         replays_cancel(ss, r->client, s->rec.key);
     else
         turns_cancel(s, r->turn);

@@ -20,9 +20,9 @@ int listing_start(struct sessions *ss, const struct request *r) {
     struct store_list *l = job ? job->list = calloc(1, sizeof *l) : NULL;
     if (l) {
         l->owner = record_strdup(r->owner, &failed);
-        l->query = record_strdup(r->query, &failed);
-        l->forked_from = record_strdup(r->forked_from, &failed);
-        l->cursor = record_strdup(r->cursor, &failed);
+        l->query = record_strdup(r->list.query, &failed);
+        l->forked_from = record_strdup(r->list.forked_from, &failed);
+        l->cursor = record_strdup(r->list.cursor, &failed);
         l->limit = r->limit <= 0 ? LIST_DEFAULT : r->limit > LIST_MAX ? LIST_MAX : r->limit;
         l->max_bytes = PIECE_BYTES;
     }

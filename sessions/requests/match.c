@@ -7,10 +7,10 @@
 
 static int copy_digests(struct store_told *q, const struct request *r) {
     bool failed = false;
-    q->digests = calloc(r->n_digests + 1, sizeof *q->digests);
+    q->digests = calloc(r->match.n_digests + 1, sizeof *q->digests);
     if (!q->digests) return E_NOMEM;
-    for (; q->n_digests < r->n_digests && !failed; q->n_digests++)
-        q->digests[q->n_digests] = record_strdup(r->digests[q->n_digests], &failed);
+    for (; q->n_digests < r->match.n_digests && !failed; q->n_digests++)
+        q->digests[q->n_digests] = record_strdup(r->match.digests[q->n_digests], &failed);
     q->session = record_strdup(r->session, &failed);
     return failed ? E_NOMEM : 0;
 }
@@ -19,11 +19,11 @@ int match_start(struct sessions *ss, const struct request *r) {
     struct served_model *m;
     struct err err = {0};
     bool failed = false;
-    if (placement_find_model(&ss->placement, r->model, &m, &err) < 0)
+    if (placement_find_model(&ss->placement, r->match.model, &m, &err) < 0)
         return refuse_err(ss, r, &err);
     struct store_job *job = service_job(STORE_TOLD, r, r->session);
     struct store_told *q = job ? job->told = calloc(1, sizeof *q) : NULL;
-    if (q) q->all = r->all;
+    if (q) q->all = r->match.all;
     if (q) q->fingerprint = record_strdup(m->info->fingerprint, &failed);
     if (!q || failed || copy_digests(q, r) < 0) {
         store_job_free(job);

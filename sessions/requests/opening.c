@@ -12,15 +12,17 @@
 static int check_lengths(const struct served_model *m, const struct request *o,
                          struct session_record *r, struct err *err) {
     const struct engine_info *info = m->info;
-    int64_t memory_len = o->memory_len ? o->memory_len : m->memory_len;
-    int64_t session_len = o->session_len ? o->session_len : m->session_len;
+    int64_t memory_len = o->open.memory_len ? o->open.memory_len : m->memory_len;
+    int64_t session_len = o->open.session_len ? o->open.session_len : m->session_len;
     if (memory_len < 1 || memory_len > info->max_memory_len)
         return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
     // The default number of sinks keeps a table's virtual tokens in sight, and gives way to a
     // memory_len that is smaller.
     int64_t sinks = m->sink_len;
     if (sinks < r->prompt_rows) sinks = r->prompt_rows;
-    int64_t sink_len = o->sink_len >= 0 ? o->sink_len : sinks < memory_len ? sinks : memory_len - 1;
+    int64_t sink_len = o->open.sink_len >= 0 ? o->open.sink_len
+                       : sinks < memory_len  ? sinks
+                                             : memory_len - 1;
     if (sink_len >= memory_len)
         return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
                        (long long)memory_len);
@@ -43,7 +45,7 @@ static int check_open(const struct request *o, struct err *err) {
                        SESSION_CANCEL_AFTER_MAX_MS);
     if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
         return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
-    if (o->system && strlen(o->system) > SESSION_SYSTEM_BYTES)
+    if (o->open.system && strlen(o->open.system) > SESSION_SYSTEM_BYTES)
         return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
     if (o->note && strlen(o->note) > SESSION_NOTE_BYTES)
         return err_set(err, E_INVAL, "a session's note may have %d bytes", SESSION_NOTE_BYTES);
@@ -56,7 +58,7 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     struct served_model *model;
     bool failed = false;
     const char *title = r->title ? r->title : "";
-    TRY(placement_find_model(&ss->placement, r->model, &model, err));
+    TRY(placement_find_model(&ss->placement, r->open.model, &model, err));
     TRY(check_open(r, err));
     TRY(prompts_open(s, model, r, err));
     TRY(check_lengths(model, r, rec, err));
@@ -67,7 +69,8 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     rec->title = record_strdup(title, &failed);
     rec->auto_title = title[0] == '\0';
     rec->cancel_after_ms = r->cancel_after_ms > 0 ? r->cancel_after_ms : 0;
-    rec->system = record_strdup(r->system && r->system[0] ? r->system : NULL, &failed);
+    rec->system =
+        record_strdup(r->open.system && r->open.system[0] ? r->open.system : NULL, &failed);
     rec->note = record_strdup(r->temporary ? RECORD_TEMPORARY : r->note, &failed);
     rec->created_ms = rec->updated_ms = service_now_ms(ss);
     rec->stored_bytes = session_bytes(rec);

@@ -103,7 +103,7 @@ static void settle_memory(struct sessions *ss, const struct request *r, int rc) 
 // The request ends the one that a worker prepares, so it need not wait for the worker.
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
-                (r->kind == REQUEST_CANCEL && !r->replay && r->turn == TURN_HEAD);
+                (r->kind == REQUEST_CANCEL && !r->cancel.replay && r->turn == TURN_HEAD);
     return ends && s->preparing;
 }
 
@@ -186,7 +186,7 @@ static void run_deferred(struct session *s) {
 static int run_orphan(struct sessions *ss, const struct request *r, const struct err *err) {
     struct session *s = service_find(ss, r->owner, r->session);
     bool on_disk = err && err->code == E_EXISTS;
-    if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->delete_it)
+    if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->close.delete_it)
         return closing_delete_unread(ss, r);
     if (err && err->code == E_NOMEM) return E_NOMEM;
     if (err && !on_disk) return refuse(ss, r, "store_failed", "%s", err->text);

@@ -6,26 +6,37 @@
 #include <stdlib.h>
 
 void request_init(struct request *r, enum request_kind kind) {
-    *r = (struct request){.kind = kind,
-                          .turn = TURN_HEAD,
-                          .sink_len = -1,
-                          .cancel_after_ms = -1,
-                          .after = -1,
-                          .before = -1};
+    *r = (struct request){
+        .kind = kind, .turn = TURN_HEAD, .cancel_after_ms = -1, .after = -1, .before = -1};
+    if (kind == REQUEST_OPEN) r->open.sink_len = -1;
 }
 
-static const size_t strings[] = {
-    offsetof(struct request, owner),  offsetof(struct request, session),
-    offsetof(struct request, model),  offsetof(struct request, system),
-    offsetof(struct request, title),  offsetof(struct request, new_session),
-    offsetof(struct request, query),  offsetof(struct request, forked_from),
-    offsetof(struct request, cursor), offsetof(struct request, prompt_task),
-    offsetof(struct request, note),   offsetof(struct request, old_note),
+// The strings of all kinds, then those in the union.
+static const struct {
+    bool all;
+    enum request_kind kind;
+    size_t at;
+} strings[] = {
+    {.all = true, .at = offsetof(struct request, owner)},
+    {.all = true, .at = offsetof(struct request, session)},
+    {.all = true, .at = offsetof(struct request, title)},
+    {.all = true, .at = offsetof(struct request, note)},
+    {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.model)},
+    {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.system)},
+    {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.prompt_task)},
+    {.kind = REQUEST_UPDATE, .at = offsetof(struct request, update.old_note)},
+    {.kind = REQUEST_FORK, .at = offsetof(struct request, fork.new_session)},
+    {.kind = REQUEST_LIST, .at = offsetof(struct request, list.query)},
+    {.kind = REQUEST_LIST, .at = offsetof(struct request, list.forked_from)},
+    {.kind = REQUEST_LIST, .at = offsetof(struct request, list.cursor)},
+    {.kind = REQUEST_MATCH, .at = offsetof(struct request, match.model)},
 };
 #define N_STRINGS (sizeof strings / sizeof *strings)
 
+// NULL: requests of this kind do not have the string.
 static char **string_at(struct request *r, size_t i) {
-    return (char **)((char *)r + strings[i]);
+    if (!strings[i].all && strings[i].kind != r->kind) return NULL;
+    return (char **)((char *)r + strings[i].at);
 }
 
 void given_answer_free(struct given_answer *g) {
@@ -55,24 +66,37 @@ static struct given_answer *given_answer_copy(const struct given_answer *g) {
     return NULL;
 }
 
+// What START has beside strings. The copy's pointers are still those of *r.
+static void copy_start(struct request_start *copy, const struct request_start *r, bool *failed) {
+    told_hold(copy->told);
+    copy->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, failed);
+    if (r->given && !(copy->given = given_answer_copy(r->given))) *failed = true;
+}
+
+static void release_start(struct request_start *r) {
+    free((int32_t *)r->expected);
+    given_answer_free((struct given_answer *)(uintptr_t)r->given);
+    told_free(r->told);
+}
+
 struct request *request_copy(const struct request *r) {
     bool failed = false;
     struct request *copy = malloc(sizeof *copy);
+    char **string;
     if (!copy) return NULL;
     *copy = *r;
     copy->next = NULL;
-    prompt_hold(copy->prompt);
-    told_hold(copy->told);
     for (size_t i = 0; i < N_STRINGS; i++)
-        *string_at(copy, i) = record_strdup(*string_at(copy, i), &failed);
+        if ((string = string_at(copy, i))) *string = record_strdup(*string, &failed);
     copy->input.text = record_memdup(r->input.text, r->input.text_len, &failed);
     copy->input.ids = record_memdup(r->input.ids, r->input.n_ids * sizeof *r->input.ids, &failed);
     copy->input.answer = record_memdup(r->input.answer, r->input.answer_len, &failed);
-    copy->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
     copy->sampling = record_memdup(r->sampling, sizeof *r->sampling, &failed);
     if (copy->sampling) grammar_text_hold(copy->sampling->params.grammar);
-    copy->archive = record_memdup(r->archive, r->archive_len, &failed);
-    if (r->given && !(copy->given = given_answer_copy(r->given))) failed = true;
+    if (r->kind == REQUEST_OPEN) prompt_hold(copy->open.prompt);
+    if (r->kind == REQUEST_START) copy_start(&copy->start, &r->start, &failed);
+    if (r->kind == REQUEST_IMPORT)
+        copy->import.archive = record_memdup(r->import.archive, r->import.archive_len, &failed);
     if (!failed) return copy;
     request_free(copy);
     return NULL;
@@ -80,15 +104,15 @@ struct request *request_copy(const struct request *r) {
 
 void request_free(struct request *r) {
     if (!r) return;
-    for (size_t i = 0; i < N_STRINGS; i++) free(*string_at(r, i));
+    char **string;
+    for (size_t i = 0; i < N_STRINGS; i++)
+        if ((string = string_at(r, i))) free(*string);
     free((char *)r->input.text);
     free((int32_t *)r->input.ids);
     free((char *)r->input.answer);
-    free((int32_t *)r->expected);
     turn_sampling_free((struct turn_sampling *)r->sampling);
-    free((char *)r->archive);
-    given_answer_free((struct given_answer *)(uintptr_t)r->given);
-    prompt_free((struct prompt *)(uintptr_t)r->prompt);
-    told_free(r->told);
+    if (r->kind == REQUEST_OPEN) prompt_free((struct prompt *)(uintptr_t)r->open.prompt);
+    if (r->kind == REQUEST_START) release_start(&r->start);
+    if (r->kind == REQUEST_IMPORT) free((char *)r->import.archive);
     free(r);
 }

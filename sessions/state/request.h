@@ -2,7 +2,7 @@
 //
 // A protocol fills in one struct request from its own format (ws/parley/protocol.c decodes JSON into
 // it) and gives it to sessions_submit() (sessions.h). request_init() sets every field to its
-// default; the comments name the kinds that read a field. The service reads the struct during the
+// default; a field that one kind reads is in the union's member of that kind. The service reads the struct during the
 // call and copies what it needs later. Pointers are borrowed.
 //
 // Each request is answered once: by on_answer with the same client and request_id, or, where the
@@ -64,6 +64,47 @@ void given_answer_free(struct given_answer *g); // NULL is fine
 #define REQUEST_NOTE_BYTES ((size_t)128 << 10)
 #define CLIENT_GONE 0 // no client: the answer goes nowhere
 
+// OPEN: a new session. Lengths: 0 means the server's default.
+struct request_open {
+    const char *model; // its name; NULL: the default model
+    int64_t session_len, memory_len;
+    int64_t sink_len;   // -1: the default
+    const char *system; // NULL: none
+    // The table of the session's virtual tokens, by task or by value. Both NULL: none.
+    const char *prompt_task;
+    const struct prompt *prompt;
+};
+
+// START: a new turn. WRITE and REGENERATE start turns of their own with all of this zeroed.
+struct request_start {
+    bool queue; // waits behind a running turn instead of being refused
+    // The answer that stands between request.turn, which is not TURN_HEAD, and the new turn. NULL: none
+    const struct given_answer *given;
+    // (n_expected) ids of a text that the answer may resemble (engine_turn.expected)
+    const int32_t *expected;
+    size_t n_expected; // 0: none
+    bool scores_input; // engine_turn.scores_input; the turn's end has them (turn_view)
+    // The conversation that the turn answers (told.h). NULL: MATCH will not find the turn
+    struct told *told;
+};
+
+struct request_list { // all NULL: all sessions, from the newest
+    const char *query, *forked_from, *cursor;
+};
+
+struct request_import {
+    const char *archive; // (archive_len) JSON text
+    size_t archive_len;
+};
+
+// MATCH: in request.session, or, if that is NULL, in all sessions of the owner.
+struct request_match {
+    const char *model;          // NULL: the default model
+    const char *const *digests; // (n_digests) of TOLD_DIGITS: chains to look for, the longest first
+    size_t n_digests;
+    bool all; // turns with any of these chains, not only with the longest one found
+};
+
 struct request {
     enum request_kind kind;
     uint64_t client;   // number of the connection that gets the answer; never reused
@@ -71,14 +112,13 @@ struct request {
     char request_id[SESSION_REQUEST_ID_MAX + 1]; // "": none
     const char *session; // id. OPEN with NULL draws one; LIST and IMPORT do not read it
 
+    // What several kinds read.
     // START, WRITE: the new turn's parent; if it is not the head, the session is rewound in the same commit.
     // CANCEL: TURN_HEAD means every turn. REWIND: the new head. REGENERATE: TURN_HEAD means the last
     // turn of the path. FORK: the last turn to copy; TURN_HEAD means the last finished one of the path.
     // TURN, REPLAY, EDIT, ERASE: the turn.
     int64_t turn;
     struct turn_input input; // START, EDIT, WRITE
-    // START: the answer that stands between `turn`, which is not TURN_HEAD, and the new turn. NULL: none
-    const struct given_answer *given;
     // OPEN, UPDATE, START, REGENERATE: the values given. NULL: none; UPDATE keeps the session's.
     const struct turn_sampling *sampling;
     // START: the protocol's own text for the turn's record, at most REQUEST_NOTE_BYTES; other protocols do
@@ -86,58 +126,49 @@ struct request {
     // OPEN, UPDATE: the same for the session's record, at most SESSION_NOTE_BYTES. NULL: none; UPDATE keeps
     // the old one.
     const char *note;
-    // UPDATE: the note that the client replaces ("": none). If the session has another note by now, the
-    // request is refused with session_busy. NULL: replaces any note.
-    const char *old_note;
-    bool queue;    // START: waits behind a running turn instead of being refused
-    bool accepted; // OPEN, START: the client was promised it before sessions_drain()
-    // REWIND: to the newest turn below `turn`. ERASE: refused with "unsupported" if turns follow it.
-    bool leaf;
-    bool replay; // CANCEL: cancels the client's replay of a turn of this session
-
-    // OPEN: the model's name; NULL: the default model. Lengths: 0 means the server's default.
-    const char *model;
-    int64_t session_len, memory_len;
-    int64_t sink_len;   // -1: the default
-    const char *system; // OPEN. NULL: none
-    // OPEN: the table of the session's virtual tokens, by task or by value. Both NULL: none.
-    const char *prompt_task;
-    const struct prompt *prompt;
     const char *title; // OPEN; UPDATE; FORK. NULL: none; the old one; the source's
     // OPEN, UPDATE: when the last client's connection ends, the session's turns are cancelled after this
     // time, unless a client attaches or starts a turn. 0: they finish. -1: OPEN takes 0, UPDATE keeps it.
     int64_t cancel_after_ms;
-    const char *new_session; // FORK: the new session's id; NULL: drawn
-
-    int64_t after;  // ATTACH: the last event the client has; -1: the newest
-    bool attach;    // GET, START, REGENERATE: attaches as well
-    int64_t last;   // GET, EVENTS: at most so many; 0: 100
-    int64_t before; // GET: turns before this one; EVENTS: events before this number; -1: the newest
-    bool delete_it; // CLOSE
+    bool accepted; // OPEN, START: the client was promised it before sessions_drain()
+    bool attach;   // GET, START, REGENERATE: attaches as well
+    // REWIND: to the newest turn below `turn`. ERASE: refused with "unsupported" if turns follow it.
+    bool leaf;
     // OPEN, FORK: its protocol deletes the session when it is done; after a crash the next start does. Such
     // a session has no note.
     bool temporary;
     // OPEN, FORK: the client starts a turn next. If that is refused or never comes, the session is deleted
-    // when no client follows it any more, or at the next start after a crash. START: that turn; refused with session_exists if the client does not
-    // follow the session, because then another one has opened it.
+    // when no client follows it any more, or at the next start after a crash. START: that turn; refused with
+    // session_exists if the client does not follow the session, because then another one has opened it.
     bool for_turn;
+    // ATTACH: the last event the client has; -1: the newest. OUTLINE: the page's first turn.
+    int64_t after;
+    int64_t last;   // GET, EVENTS: at most so many; 0: 100
+    int64_t before; // GET: turns before this one; EVENTS: events before this number; -1: the newest
+    int64_t limit;  // LIST, OUTLINE; 0: 50, 100
 
-    const char *query, *forked_from, *cursor; // LIST; NULL: all, all, from the newest
-    int64_t limit;                            // LIST; 0: 50
-    const char *archive;                      // IMPORT: (archive_len) JSON text
-    size_t archive_len;
-
-    // START: ids of a text that the answer may resemble (engine_turn.expected). n_expected 0: none
-    const int32_t *expected;
-    size_t n_expected;
-    bool scores_input; // START: engine_turn.scores_input; the turn's end has them (turn_view)
-    // START: the conversation that the turn answers (told.h); NULL: MATCH will not find the turn
-    struct told *told;
-    // MATCH: chains to look for, (n_digests) of TOLD_DIGITS, the longest first, in `session` or, if that is
-    // NULL, in all sessions of the owner. all: turns with any of them, not only with the longest one found.
-    const char *const *digests;
-    size_t n_digests;
-    bool all;
+    // What one kind reads: the member of its name.
+    union {
+        struct request_open open;
+        struct request_start start;
+        struct request_list list;
+        struct request_import import;
+        struct request_match match;
+        struct {
+            // The note that the client replaces ("": none). If the session has another note by now, the
+            // request is refused with session_busy. NULL: replaces any note.
+            const char *old_note;
+        } update;
+        struct {
+            bool delete_it;
+        } close;
+        struct {
+            bool replay; // cancels the client's replay of a turn of this session
+        } cancel;
+        struct {
+            const char *new_session; // the new session's id; NULL: drawn
+        } fork;
+    };
 
     struct request *next; // used by the service
 };

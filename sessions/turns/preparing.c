@@ -21,7 +21,7 @@
 static int read_import(struct preparation *p) {
     const struct request *r = p->import;
     const struct archive_import as = {.new_id = true, .owner = r->owner};
-    TRY(archive_read(&p->imported, r->archive, r->archive_len, p->now_ms, &p->err));
+    TRY(archive_read(&p->imported, r->import.archive, r->import.archive_len, p->now_ms, &p->err));
     return archive_rename(&p->imported->rec, &as, &p->err);
 }
 

@@ -26,12 +26,12 @@ int prompts_open(struct session *s, const struct served_model *m, const struct r
     const struct engine_info *info = m->info;
     const struct prompt_task *task = NULL;
     bool failed = false;
-    if (r->prompt_task && r->prompt)
+    if (r->open.prompt_task && r->open.prompt)
         return err_set(err, E_INVAL, "a task and a table of its own exclude each other");
-    if (r->prompt_task &&
-        !(task = prompt_task_find(info->prompt_tasks, info->n_prompt_tasks, r->prompt_task)))
-        return refuse_task(info, r->prompt_task, err);
-    const struct prompt *p = task ? task->prompt : r->prompt;
+    if (r->open.prompt_task &&
+        !(task = prompt_task_find(info->prompt_tasks, info->n_prompt_tasks, r->open.prompt_task)))
+        return refuse_task(info, r->open.prompt_task, err);
+    const struct prompt *p = task ? task->prompt : r->open.prompt;
     if (!p) return 0;
     if (p->width != engine_prompt_width(m->engine, p->kind))
         return err_set(err, E_INVAL, "a virtual token has %lld values; this model's have %lld (%s)",

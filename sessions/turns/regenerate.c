@@ -21,7 +21,7 @@ int regenerate_start(struct session *s, const struct request *r) {
     again.kind = REQUEST_START;
     again.turn = t->rec.parent;
     again.sampling = sampling;
-    again.queue = false;
+    again.start = (struct request_start){0};
     // Ids rendered from a client's conversation are copied: the text shown would give other ids.
     bool given = t->rec.kind == INPUT_IDS || t->rec.shown;
     again.input = (struct turn_input){.kind = t->rec.kind,

@@ -174,7 +174,7 @@ static int record_request(struct turn_record *rec, const struct request *r) {
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
     json_put_raw(&w, "sampling", sampling, sampling ? strlen(sampling) : 0);
-    json_put_bool(&w, "queue", r->queue);
+    json_put_bool(&w, "queue", r->start.queue);
     if (r->note) json_put_string(&w, "note", r->note);
     json_close(&w, '}');
     rec->request = buf_take(&out, NULL);
@@ -232,10 +232,11 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
                 (rec->kind == INPUT_CONTINUE && parent && tree_chat_begun(s, parent->rec.turn));
     int32_t *stop_in = &t->sampling->params.stop_in;
     if (*stop_in == STOP_IN_OLD_RECORD) *stop_in = chat ? STOP_IN_ANSWER : STOP_IN_ALL;
-    t->told = told_behind(r->told, parent ? parent->rec.told : NULL);
-    t->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, &failed);
-    t->n_expected = r->n_expected;
-    t->scores_input = r->scores_input;
+    t->told = told_behind(r->start.told, parent ? parent->rec.told : NULL);
+    t->expected =
+        record_memdup(r->start.expected, r->start.n_expected * sizeof *r->start.expected, &failed);
+    t->n_expected = r->start.n_expected;
+    t->scores_input = r->start.scores_input;
     if (t->told && told_begin(t->told, &rec->shown) < 0) failed = true;
     if (!failed) turn_note_input(t);
     if (!failed && record_request(rec, r) == 0 && record_sampling(t) == 0) return t;
@@ -263,7 +264,7 @@ static bool refused(struct session *s, const struct request *r) {
         input_no_model(s, &err), refuse_err(ss, r, &err);
     else if (prompts_find(s, &table, &err) < 0)
         refuse_err(ss, r, &err);
-    else if (busy && !r->queue)
+    else if (busy && !r->start.queue)
         refuse(ss, r, "session_busy", "a turn of this session is running");
     else if (busy && s->n_queued >= ss->o.max_queued_turns)
         refuse(ss, r, "session_busy", "a turn of this session is running and %lld wait already",
@@ -421,7 +422,7 @@ int turns_start(struct session *s, const struct request *given) {
     if (same) return answer_again(s, r, same);
     if (refused(s, r)) return 0;
     int64_t after = r->turn == TURN_HEAD ? s->head : r->turn;
-    if ((after != s->head || r->given) && !head_can_move(s, r, after)) return 0;
+    if ((after != s->head || r->start.given) && !head_can_move(s, r, after)) return 0;
     int32_t start_id = start_token(s, r, after);
     if (start_id >= 0) {
         whole.input.ids = &start_id;
@@ -431,7 +432,7 @@ int turns_start(struct session *s, const struct request *given) {
     if (prepared(s, r, after, &compiled)) return 0;
     struct preparation *made = s->preparation;
     struct pending *p = NULL, *edit = NULL;
-    if (r->given && edit_given(s, r->given, after, &edit, &err) == 0) after = s->head;
+    if (r->start.given && edit_given(s, r->start.given, after, &edit, &err) == 0) after = s->head;
     whole.turn = after;
     struct turn *t = err.code < 0 ? NULL : make_turn(s, r, &err);
     if (t)

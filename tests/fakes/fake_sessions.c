@@ -283,7 +283,7 @@ static void open_session(struct sessions *ss, const struct request *r) {
         snprintf(s->id, sizeof(s->id), "drawn%d", ++ss->n_drawn);
     snprintf(s->owner, sizeof(s->owner), "%s", r->owner);
     snprintf(s->title, sizeof(s->title), "%s", r->title ? r->title : "");
-    s->system = r->system ? strdup(r->system) : NULL;
+    s->system = r->open.system ? strdup(r->open.system) : NULL;
     s->sampling = sampling_text(r->sampling);
     s->cancel_after_ms = r->cancel_after_ms;
     s->next = ss->first;
@@ -345,12 +345,13 @@ static void close_session(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     s->closed = true;
     if (s->running >= 0) end_turn(s, "cancelled");
-    add_answering(s, r, (struct fake_event){.kind = EVENT_CLOSED, .deleted = r->delete_it});
-    struct session_answer a = {.kind = ANSWER_CLOSED, .session_id = s->id, .deleted = r->delete_it};
+    add_answering(s, r, (struct fake_event){.kind = EVENT_CLOSED, .deleted = r->close.delete_it});
+    struct session_answer a = {
+        .kind = ANSWER_CLOSED, .session_id = s->id, .deleted = r->close.delete_it};
     fill(s, &a.session);
     if (!client_of(s, r->client)) answer(ss, r, a);
-    changed(s, r->delete_it);
-    if (!r->delete_it) return;
+    changed(s, r->close.delete_it);
+    if (!r->close.delete_it) return;
     for (size_t i = 0; i < s->n_clients; i++) ss->cb.on_gone(ss->cb.ctx, s->clients[i].client, s);
     struct session **p = &ss->first;
     while (*p != s) p = &(*p)->next;
@@ -403,7 +404,7 @@ static void start(struct session *s, const struct request *r) {
 }
 static void cancel(struct session *s, const struct request *r) {
     answer(s->service, r, (struct session_answer){.kind = ANSWER_CANCELLING, .session_id = s->id});
-    if (s->running >= 0 && !r->replay) end_turn(s, "cancelled");
+    if (s->running >= 0 && !r->cancel.replay) end_turn(s, "cancelled");
 }
 // There is no tree here and no record: a request that needs one is refused.
 static void submit_to_session(struct session *s, const struct request *r) {

@@ -44,11 +44,11 @@ struct ask_open {
 };
 static void ask_open(struct sessions *ss, const struct request *from, const struct ask_open *o) {
     struct request r = ask_as(from, REQUEST_OPEN, o->id);
-    r.model = o->model;
-    r.session_len = o->session_len;
-    r.memory_len = o->memory_len;
-    r.sink_len = o->sink_len;
-    r.system = o->system;
+    r.open.model = o->model;
+    r.open.session_len = o->session_len;
+    r.open.memory_len = o->memory_len;
+    r.open.sink_len = o->sink_len;
+    r.open.system = o->system;
     r.title = o->title;
     r.cancel_after_ms = o->cancel_after_ms;
     ask_with(ss, &r, o->sampling);
@@ -77,10 +77,10 @@ static void ask_get(struct sessions *ss, const struct request *from, const char 
 static void ask_list(struct sessions *ss, const struct request *from, const char *query,
                      const char *forked_from, int64_t limit, const char *cursor) {
     struct request r = ask_as(from, REQUEST_LIST, NULL);
-    r.query = query;
-    r.forked_from = forked_from;
+    r.list.query = query;
+    r.list.forked_from = forked_from;
     r.limit = limit;
-    r.cursor = cursor;
+    r.list.cursor = cursor;
     sessions_submit(ss, &r);
 }
 static void ask_update(struct sessions *ss, const struct request *from, const char *id,
@@ -93,7 +93,7 @@ static void ask_update(struct sessions *ss, const struct request *from, const ch
 static void ask_close(struct sessions *ss, const struct request *from, const char *id,
                       bool delete_it) {
     struct request r = ask_as(from, REQUEST_CLOSE, id);
-    r.delete_it = delete_it;
+    r.close.delete_it = delete_it;
     sessions_submit(ss, &r);
 }
 static void ask_start(struct sessions *ss, const struct request *from, const char *id,
@@ -102,7 +102,7 @@ static void ask_start(struct sessions *ss, const struct request *from, const cha
     struct request r = ask_as(from, REQUEST_START, id);
     r.turn = after;
     r.input = *input;
-    r.queue = queue;
+    r.start.queue = queue;
     ask_with(ss, &r, sampling);
 }
 static void ask_again(struct sessions *ss, const struct request *from, const char *id, int64_t turn,
@@ -122,7 +122,7 @@ static void ask_fork(struct sessions *ss, const struct request *from, const char
                      const char *new_session, const char *title) {
     struct request r = ask_as(from, REQUEST_FORK, id);
     r.turn = turn;
-    r.new_session = new_session;
+    r.fork.new_session = new_session;
     r.title = title;
     sessions_submit(ss, &r);
 }
@@ -135,13 +135,13 @@ static void ask_for_events(struct sessions *ss, const struct request *from, cons
 }
 static void ask_cancel_replay(struct sessions *ss, const struct request *from, const char *id) {
     struct request r = ask_as(from, REQUEST_CANCEL, id);
-    r.replay = true;
+    r.cancel.replay = true;
     sessions_submit(ss, &r);
 }
 static void ask_import(struct sessions *ss, const struct request *from, const char *json,
                        size_t len) {
     struct request r = ask_as(from, REQUEST_IMPORT, NULL);
-    r.archive = json;
-    r.archive_len = len;
+    r.import.archive = json;
+    r.import.archive_len = len;
     sessions_submit(ss, &r);
 }

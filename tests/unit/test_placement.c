@@ -14,8 +14,8 @@ static void open_with(const char *id, const char *model) {
     struct request r = fx_request(1, "open");
     r.kind = REQUEST_OPEN;
     r.session = id;
-    r.model = model;
-    r.sink_len = -1;
+    r.open.model = model;
+    r.open.sink_len = -1;
     sessions_submit(fx.ss, &r);
     fx_settle();
 }
@@ -105,8 +105,8 @@ static void equal_beginnings_meet(void **state) {
     for (int i = 0; i < 3; i++) {
         r.kind = REQUEST_OPEN;
         r.session = ids[i];
-        r.system = "A system prompt that is longer than a block of sixteen tokens.";
-        r.sink_len = -1;
+        r.open.system = "A system prompt that is longer than a block of sixteen tokens.";
+        r.open.sink_len = -1;
         sessions_submit(fx.ss, &r);
         fx_settle();
         fx_start(1, ids[i], ids[i]);
@@ -263,7 +263,7 @@ static void a_turn_overtakes_its_cache(void **state) {
     struct request r = fx_request(1, "delete");
     r.kind = REQUEST_CLOSE;
     r.session = "s";
-    r.delete_it = true;
+    r.close.delete_it = true;
     sessions_submit(fx.ss, &r);
     settled_steps(5);
     assert_string_equal(instance_state_name(at("b")->state), "drained");
@@ -411,7 +411,7 @@ static void a_fork_is_born_beside_its_cache(void **state) {
     r.kind = REQUEST_FORK;
     r.session = "t";
     r.turn = TURN_HEAD;
-    r.new_session = "u";
+    r.fork.new_session = "u";
     r.title = NULL;
     sessions_submit(fx.ss, &r);
     fx_settle();

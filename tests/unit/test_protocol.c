@@ -32,8 +32,8 @@ static void files_in_and_out(void **state) {
     assert_int_equal(decode("{\"type\":\"session.import\",\"archive\":\"{\\\"a\\\": 1e5 }\\n\"}"),
                      0);
     assert_int_equal(m.request.kind, REQUEST_IMPORT);
-    assert_string_equal(m.request.archive, "{\"a\": 1e5 }\n");
-    assert_int_equal(m.request.archive_len, 12);
+    assert_string_equal(m.request.import.archive, "{\"a\": 1e5 }\n");
+    assert_int_equal(m.request.import.archive_len, 12);
     refused("{\"type\":\"session.import\"}", "bad_message", "archive");
     refused("{\"type\":\"session.import\",\"archive\":{}}", "bad_message", "archive");
     buf_init(&out, 1 << 16);
@@ -100,16 +100,16 @@ static void every_type_with_its_keys(void **state) {
     assert_null(m.token);
     assert_int_equal(decode("{\"type\":\"session.open\"}"), 0);
     assert_null(m.request.session);
-    assert_int_equal(m.request.memory_len, 0);
-    assert_int_equal(m.request.sink_len, -1);
+    assert_int_equal(m.request.open.memory_len, 0);
+    assert_int_equal(m.request.open.sink_len, -1);
     assert_int_equal(
         decode("{\"type\":\"session.open\",\"session\":\"a-B_9\",\"session_len\":100,\"memory_"
                "len\":50,"
                "\"sink_len\":0,\"system\":\"s\",\"title\":\"t\",\"model\":\"m\",\"sampling\":{}}"),
         0);
     assert_string_equal(m.request.session, "a-B_9");
-    assert_int_equal(m.request.session_len, 100);
-    assert_int_equal(m.request.sink_len, 0);
+    assert_int_equal(m.request.open.session_len, 100);
+    assert_int_equal(m.request.open.sink_len, 0);
     assert_int_equal(m.request.sampling->set, 0);
     assert_int_equal(decode("{\"type\":\"session.attach\",\"session\":\"a\"}"), 0);
     assert_int_equal(m.request.after, -1);
@@ -126,7 +126,7 @@ static void every_type_with_its_keys(void **state) {
     assert_string_equal(m.request.title, "");
     assert_null(m.request.sampling);
     assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
-    assert_true(m.request.delete_it);
+    assert_true(m.request.close.delete_it);
     assert_int_equal(decode("{\"type\":\"session.open\",\"on_disconnect\":\"finish\"}"), 0);
     assert_int_equal(m.request.cancel_after_ms, 0);
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"on_disconnect\":"
@@ -161,7 +161,14 @@ static void the_three_inputs(void **state) {
                      0);
     assert_int_equal(m.request.input.kind, INPUT_CONTENT);
     assert_int_equal(m.request.input.text_len, 2);
-    assert_true(m.request.queue);
+    assert_true(m.request.start.queue);
+    assert_null(m.request.start.given); // no other kind's defaults
+    assert_int_equal(m.request.start.n_expected, 0);
+    struct request *copy = request_copy(&m.request);
+    assert_string_equal(copy->session, m.request.session);
+    assert_ptr_not_equal(copy->session, m.request.session);
+    assert_true(copy->start.queue);
+    request_free(copy);
     assert_int_equal(
         decode("{\"type\":\"turn.start\",\"session\":\"a\",\"input\":{\"text\":\"\"}}"), 0);
     assert_int_equal(m.request.input.kind, INPUT_TEXT);

@@ -3,7 +3,7 @@
 
 static void open_for_turn(uint64_t client, const char *id) {
     struct request r = fx_request(client, "open"), open = ask_as(&r, REQUEST_OPEN, id);
-    open.sink_len = -1;
+    open.open.sink_len = -1;
     open.for_turn = true;
     fx_follower(client, id);
     sessions_submit(fx.ss, &open);
@@ -15,7 +15,7 @@ static void start_given(uint64_t client, const char *id, const struct given_answ
     start.turn = after;
     start.input = ask_content("hello");
     start.for_turn = for_turn;
-    start.given = given;
+    start.start.given = given;
     start.attach = true;
     sessions_submit(fx.ss, &start);
 }
@@ -96,7 +96,7 @@ static void a_fork_goes_with_its_refused_turn(void **state) {
     fx_turn(1, "s", "old");
     struct request r = fx_request(2, "fork"), fork = ask_as(&r, REQUEST_FORK, "s");
     fork.turn = 0;
-    fork.new_session = "copy";
+    fork.fork.new_session = "copy";
     fork.for_turn = true;
     fx_follower(2, "copy");
     sessions_submit(fx.ss, &fork);

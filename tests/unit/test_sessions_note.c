@@ -7,10 +7,10 @@ static const struct seen_answer *ask_note(enum request_kind kind, const char *id
     struct request r = fx_request(1, "note");
     r.kind = kind;
     r.session = id;
-    r.sink_len = -1;
+    r.open.sink_len = -1;
     r.cancel_after_ms = -1;
     r.note = note;
-    r.old_note = old;
+    r.update.old_note = old;
     sessions_submit(fx.ss, &r);
     fx_settle();
     return fx_last_answer();

@@ -36,10 +36,10 @@ static const struct seen_answer *open_with(const char *id, const char *name,
     struct request r = fx_request(1, "open");
     r.kind = REQUEST_OPEN;
     r.session = id;
-    r.sink_len = -1;
-    r.prompt_task = name;
-    r.prompt = own;
-    r.session_len = session_len;
+    r.open.sink_len = -1;
+    r.open.prompt_task = name;
+    r.open.prompt = own;
+    r.open.session_len = session_len;
     sessions_submit(fx.ss, &r);
     fx_settle();
     return fx_last_answer();

@@ -171,10 +171,10 @@ static void match(struct completion *c) {
         return;
     }
     for (size_t i = 0; i < p->n_bounds; i++) digests[i] = p->bounds[i].digits;
-    r.model = q->served->name;
-    r.digests = digests;
-    r.n_digests = p->n_bounds;
-    r.all = c->needs_all || p->plain;
+    r.match.model = q->served->name;
+    r.match.digests = digests;
+    r.match.n_digests = p->n_bounds;
+    r.match.all = c->needs_all || p->plain;
     r.turn = TURN_NONE;
     c->needs_all = false;
     c->state = MATCHING;
@@ -189,8 +189,8 @@ static void open_session(struct completion *c) {
         strcpy(c->session, c->request->session);
     else
         sessions_draw_id(c->service->sessions, c->session);
-    r.model = c->request->served->name;
-    r.system = system_of(c->request);
+    r.open.model = c->request->served->name;
+    r.open.system = system_of(c->request);
     r.title = completion_title(c->request, title, sizeof title) ? title : NULL;
     r.temporary = c->request->temporary;
     r.for_turn = true;
@@ -214,7 +214,7 @@ static void fork_session(struct completion *c) {
     c->live = NULL;
     sessions_draw_id(c->service->sessions, c->session);
     r.turn = c->request->plan->parent;
-    r.new_session = c->session;
+    r.fork.new_session = c->session;
     r.temporary = c->request->temporary;
     r.for_turn = true;
     c->origin = FORKED;
@@ -230,10 +230,10 @@ static void start_turn(struct completion *c) {
                                   .ids = c->ids,
                                   .n_ids = c->n_ids};
     r.sampling = c->request->sampling;
-    r.expected = c->request->plan->expected.ids;
-    r.n_expected = c->request->plan->expected.len;
-    r.given = c->request->plan->given;
-    r.told = c->told;
+    r.start.expected = c->request->plan->expected.ids;
+    r.start.n_expected = c->request->plan->expected.len;
+    r.start.given = c->request->plan->given;
+    r.start.told = c->told;
     r.note = c->request->note;
     r.for_turn = c->origin != FOUND;
     sessions_submit(c->service->sessions, &r);

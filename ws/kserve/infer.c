@@ -38,7 +38,7 @@ static struct request request_for(const struct infer *i, enum request_kind kind,
 static void close_session(struct infer *i, const char *id, bool delete_it) {
     struct request r = request_for(i, REQUEST_CLOSE, id);
     r.client = CLIENT_GONE;
-    r.delete_it = delete_it;
+    r.close.delete_it = delete_it;
     service_submit(i->service, &r);
 }
 
@@ -202,15 +202,15 @@ static void open_fresh(struct infer *i) {
         struct infer_turn *t = &i->turns[row];
         sequence_row_id(base, row, t->session_id);
         struct request r = request_for(i, REQUEST_OPEN, t->session_id);
-        r.model = q->served->name;
-        r.session_len = q->session_len;
-        r.memory_len = q->memory_len ? q->memory_len : q->session_len;
+        r.open.model = q->served->name;
+        r.open.session_len = q->session_len;
+        r.open.memory_len = q->memory_len ? q->memory_len : q->session_len;
         // FasterTransformer's window has no sinks; here they keep the virtual tokens of a table.
         const struct infer_row *row_in = &q->rows[row];
         int64_t n_table = row_in->prompt ? row_in->prompt->n_rows : 0;
-        r.sink_len = r.memory_len == 0 || n_table < r.memory_len ? n_table : 0;
-        r.prompt_task = row_in->prompt_task;
-        r.prompt = row_in->prompt_task ? NULL : row_in->prompt;
+        r.open.sink_len = r.open.memory_len == 0 || n_table < r.open.memory_len ? n_table : 0;
+        r.open.prompt_task = row_in->prompt_task;
+        r.open.prompt = row_in->prompt_task ? NULL : row_in->prompt;
         if (i->sequence) {
             sequence_title(q->sequence, title);
             r.title = title;
@@ -246,9 +246,9 @@ static void find(struct infer *i) {
     char title[SESSION_TITLE_BYTES];
     struct request r = request_for(i, REQUEST_LIST, NULL);
     sequence_title(i->request->sequence, title);
-    r.query = title;
+    r.list.query = title;
     r.limit = FIND_PAGE;
-    r.cursor = i->cursor[0] ? i->cursor : NULL;
+    r.list.cursor = i->cursor[0] ? i->cursor : NULL;
     i->state = INFER_FINDING;
     service_submit(i->service, &r);
 }

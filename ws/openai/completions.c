@@ -450,7 +450,7 @@ static void submit(struct completions *c, const char *owner, struct choice *ch) 
     const struct completions_request *q = c->request;
     const struct openai_prompt *p = &q->prompts[(size_t)(ch - c->choices) / q->n];
     struct request r = service_request(&c->follower, REQUEST_OPEN, owner, ch->id);
-    r.model = q->served->name;
+    r.open.model = q->served->name;
     r.for_turn = true;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     sessions_submit(ss, &r);
@@ -459,7 +459,7 @@ static void submit(struct completions *c, const char *owner, struct choice *ch) 
     r.turn = TURN_HEAD;
     r.input = openai_prompt_input(p);
     r.sampling = &q->sampling;
-    r.scores_input = has_scores(c, ch);
+    r.start.scores_input = has_scores(c, ch);
     r.for_turn = true;
     sessions_submit(ss, &r);
 }

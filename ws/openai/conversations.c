@@ -165,10 +165,10 @@ static void store(struct conversations *c) {
                                               [ITEMS_CREATE] = REQUEST_UPDATE,
                                               [ITEM_DELETE] = REQUEST_UPDATE};
     struct request r = service_request(&c->follower, kinds[c->k.asked], c->owner, c->k.session);
-    r.delete_it = true;
     r.note = c->k.new_note;
-    r.old_note = c->k.found.note;
-    if (c->k.asked == CREATE) r.model = c->k.body->model;
+    if (r.kind == REQUEST_OPEN) r.open.model = c->k.body->model;
+    if (r.kind == REQUEST_UPDATE) r.update.old_note = c->k.found.note;
+    if (r.kind == REQUEST_CLOSE) r.close.delete_it = true;
     c->step = STORING;
     service_submit(c->service, &r);
 }

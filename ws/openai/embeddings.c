@@ -56,7 +56,7 @@ static void start(struct embeddings *e, size_t i) {
     struct sessions *ss = e->service->sessions;
     char id[SESSION_ID_MAX + 1];
     struct request r = request_for(e, REQUEST_OPEN, i, id);
-    r.model = e->request->served->name;
+    r.open.model = e->request->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     r.temporary = true;
     e->inputs[i].state = INPUT_STARTED;

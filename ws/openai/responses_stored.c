@@ -253,7 +253,8 @@ static void follow(struct stored *st) {
 
 static void submit(struct stored *st, enum request_kind kind) {
     struct request r = service_request(&st->follower, kind, st->owner, st->id.session);
-    r.delete_it = r.leaf = true;
+    r.leaf = true;
+    if (kind == REQUEST_CLOSE) r.close.delete_it = true;
     r.turn = st->id.turn;
     r.last = 1;
     service_submit(st->service, &r);

@@ -69,8 +69,8 @@ static bool import_is_whole(struct connection *c, struct message *m) {
     struct request *r = &m->request;
     struct err err = {0};
     if (r->kind != REQUEST_IMPORT || (!m->more && m->at == 0)) return true;
-    int rc = upload_add(&c->upload, &c->service->upload_bytes, m->at, r->archive, r->archive_len,
-                        net_served_us(c->service->net), &err);
+    int rc = upload_add(&c->upload, &c->service->upload_bytes, m->at, r->import.archive,
+                        r->import.archive_len, net_served_us(c->service->net), &err);
     if (rc < 0) {
         const char *code = rc == E_LIMIT ? "too_large" : rc == E_BUSY ? "overloaded" : "invalid";
         outgoing_error(&c->out, code, err.text, r->request_id, rc == E_BUSY ? 5000 : 0);
@@ -78,8 +78,8 @@ static bool import_is_whole(struct connection *c, struct message *m) {
         protocol_write_importing(outgoing_tx(&c->out), (int64_t)c->upload.text.len, r->request_id);
         outgoing_queue(&c->out);
     } else {
-        r->archive = buf_z(&c->upload.text);
-        r->archive_len = c->upload.text.len;
+        r->import.archive = buf_z(&c->upload.text);
+        r->import.archive_len = c->upload.text.len;
         return true;
     }
     return false;

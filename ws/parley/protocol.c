@@ -112,13 +112,13 @@ static int get_sampling(struct decoder *d) {
 
 static int decode_open(struct decoder *d) {
     struct request *r = d->r;
-    TRY(get_string(d, "model", &r->model));
-    TRY(get_int(d, "session_len", 1, INT32_MAX, &r->session_len));
-    TRY(get_int(d, "memory_len", 1, INT32_MAX, &r->memory_len));
-    TRY(get_int(d, "sink_len", 0, INT32_MAX, &r->sink_len));
-    TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &r->system));
+    TRY(get_string(d, "model", &r->open.model));
+    TRY(get_int(d, "session_len", 1, INT32_MAX, &r->open.session_len));
+    TRY(get_int(d, "memory_len", 1, INT32_MAX, &r->open.memory_len));
+    TRY(get_int(d, "sink_len", 0, INT32_MAX, &r->open.sink_len));
+    TRY(get_text(d, "system", PROTOCOL_SYSTEM_BYTES, &r->open.system));
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &r->title));
-    TRY(get_text(d, "prompt_task", PROMPT_NAME_MAX, &r->prompt_task));
+    TRY(get_text(d, "prompt_task", PROMPT_NAME_MAX, &r->open.prompt_task));
     TRY(get_sampling(d));
     return get_on_disconnect(d);
 }
@@ -173,9 +173,9 @@ static int decode_get(struct decoder *d) {
 }
 
 static int decode_list(struct decoder *d) {
-    TRY(get_text(d, "query", 1024, &d->r->query));
-    TRY(get_string(d, "forked_from", &d->r->forked_from));
-    TRY(get_text(d, "cursor", 256, &d->r->cursor));
+    TRY(get_text(d, "query", 1024, &d->r->list.query));
+    TRY(get_string(d, "forked_from", &d->r->list.forked_from));
+    TRY(get_text(d, "cursor", 256, &d->r->list.cursor));
     return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
 }
 
@@ -186,7 +186,7 @@ static int decode_update(struct decoder *d) {
 }
 
 static int decode_close(struct decoder *d) {
-    return get_bool(d, "delete", &d->r->delete_it);
+    return get_bool(d, "delete", &d->r->close.delete_it);
 }
 
 static int decode_start(struct decoder *d) {
@@ -194,11 +194,11 @@ static int decode_start(struct decoder *d) {
     d->r->attach = true;
     TRY(get_turn(d, "after", &d->r->turn));
     TRY(get_sampling(d));
-    return get_bool(d, "queue", &d->r->queue);
+    return get_bool(d, "queue", &d->r->start.queue);
 }
 
 static int decode_cancel(struct decoder *d) {
-    TRY(get_bool(d, "replay", &d->r->replay));
+    TRY(get_bool(d, "replay", &d->r->cancel.replay));
     return get_int(d, "turn", 0, NUMBER_MAX, &d->r->turn);
 }
 
@@ -253,14 +253,14 @@ static int decode_outline(struct decoder *d) {
 
 static int decode_fork(struct decoder *d) {
     TRY(get_turn(d, "turn", &d->r->turn));
-    TRY(get_session(d, "new_session", &d->r->new_session));
+    TRY(get_session(d, "new_session", &d->r->fork.new_session));
     return get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title);
 }
 
 static int decode_import(struct decoder *d) {
-    TRY(get_string(d, "archive", &d->r->archive));
-    if (!d->r->archive) return bad(d, "bad_message", "is missing", "archive");
-    d->r->archive_len = strlen(d->r->archive);
+    TRY(get_string(d, "archive", &d->r->import.archive));
+    if (!d->r->import.archive) return bad(d, "bad_message", "is missing", "archive");
+    d->r->import.archive_len = strlen(d->r->import.archive);
     TRY(get_int(d, "at", 0, NUMBER_MAX, &d->m->at));
     return get_bool(d, "more", &d->m->more);
 }
@@ -334,12 +334,20 @@ static int find_row(struct decoder *d, const struct row **row) {
     return err_set(d->err, E_INVAL, "there is no message of type '%.64s'", type);
 }
 
+// The defaults of a kind; the request keeps its id.
+static void set_kind(struct request *r, enum request_kind kind) {
+    struct request of_kind;
+    request_init(&of_kind, kind);
+    memcpy(of_kind.request_id, r->request_id, sizeof r->request_id);
+    *r = of_kind;
+}
+
 static int decode(struct decoder *d) {
     const struct row *row = NULL;
     TRY(decode_request_id(d));
     TRY(find_row(d, &row));
     d->m->type = row->type;
-    d->r->kind = row->kind;
+    set_kind(d->r, row->kind);
     if (row->session != NAMES_NONE) TRY(get_session(d, "session", &d->r->session));
     if (row->session == MUST_NAME && !d->r->session)
         return bad(d, "bad_message", "is missing", "session");
