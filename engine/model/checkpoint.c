@@ -380,12 +380,12 @@ bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
 }
 
 int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,
-                         const struct tensor *t, struct err *err) {
+                         const struct tensor *t, int64_t first, int64_t count, struct err *err) {
     struct checkpoint_rows *rows = calloc(1, sizeof *rows);
     *out = rows;
     if (!rows) return err_set(err, E_NOMEM, "no memory to read '%s'", t->name);
     *rows = (struct checkpoint_rows){.c = c, .t = t};
-    int rc = c->gguf ? 0 : packed_tensors_rows_open(&rows->packed, c->packed, t, err);
+    int rc = c->gguf ? 0 : packed_tensors_rows_open(&rows->packed, c->packed, t, first, count, err);
     if (rc == 0) return 0;
     free(rows);
     *out = NULL;

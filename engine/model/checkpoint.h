@@ -35,10 +35,11 @@ int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size
 bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
                        struct group_format *out);
 struct checkpoint_rows;
+// For reading the rows [first, first + count), counted over all dimensions but the last: only these are in memory.
 int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,
-                         const struct tensor *t, struct err *err);
+                         const struct tensor *t, int64_t first, int64_t count, struct err *err);
 void checkpoint_rows_close(struct checkpoint_rows *rows); // NULL is allowed
-// Columns [first, first + n) of row `row`, counted over all dimensions but the last. first is a multiple of the
+// Columns [first, first + n) of row `row` of these. first is a multiple of the
 // format's group, of a nested one of GROUP_TILE_K. Any thread. E_FORMAT: a scale that is infinite or no number.
 int checkpoint_rows_read(const struct checkpoint_rows *rows, int64_t row, int64_t first, int64_t n,
                          struct group_row *out, struct err *err);

@@ -55,11 +55,38 @@ bool loader_groups(const struct loader *l, const struct part *parts,
     return !why;
 }
 
+// Opens the rows of part i and of all parts behind it that lie in the same tensor, which share them: those of an
+// expert alternate in gpt-oss's.
+static int open_rows(const struct loader *l, struct part_rows *rows, const struct part *parts,
+                     const struct tensor *const *tensors, int i, int n, struct err *err) {
+    int64_t first = INT64_MAX, end = 0;
+    for (int k = i; k < n; k++) {
+        if (tensors[k] != tensors[i]) continue;
+        const struct range r = parts[k].rows;
+        const int64_t from = part_tensor_row(&parts[k], r.first),
+                      to = part_tensor_row(&parts[k], r.first + r.count - 1) + 1;
+        first = from < first ? from : first;
+        end = to > end ? to : end;
+    }
+    TRY(checkpoint_rows_open(&rows[i].rows, l->cp, tensors[i], first, end - first, err));
+    for (int k = i + 1; k < n; k++)
+        if (tensors[k] == tensors[i]) rows[k].rows = rows[i].rows;
+    return 0;
+}
+
+static void close_rows(struct part_rows *rows, int n) {
+    for (int i = 0; i < n; i++) {
+        bool shared = false;
+        for (int k = 0; k < i; k++) shared |= rows[k].rows == rows[i].rows;
+        if (!shared) checkpoint_rows_close(rows[i].rows);
+    }
+}
+
 int loader_pack_groups(struct loader *l, struct weight *w, const struct part *parts,
                        const struct tensor *const *tensors, int n, struct err *err) {
     struct group_source sources[LOADER_MAX_PARTS];
     struct part_rows rows[LOADER_MAX_PARTS] = {{0}};
-    struct tensor_view views[LOADER_MAX_PARTS];
+    struct tensor_view views[LOADER_MAX_PARTS] = {{0}};
     struct backend *be = l->m->backend;
     struct weight packed = {0};
     size_t bytes = 0;
@@ -73,10 +100,10 @@ int loader_pack_groups(struct loader *l, struct weight *w, const struct part *pa
                                         .rows = parts[i].rows.count,
                                         .cols = parts[i].cols.count};
         bytes += (size_t)parts[i].rows.count * (size_t)parts[i].cols.count * sizeof(float);
-        rc = checkpoint_rows_open(&rows[i].rows, l->cp, tensors[i], err);
+        if (!rows[i].rows) rc = open_rows(l, rows, parts, tensors, i, n, err);
     }
     if (rc == 0) rc = be->ops->weight_init(be, &packed, views, n, err);
-    for (int i = 0; i < n; i++) checkpoint_rows_close(rows[i].rows);
+    close_rows(rows, n);
     if (rc < 0) return rc;
     *w = packed;
     l->m->weight_bytes += w->bytes;

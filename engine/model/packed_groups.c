@@ -1,5 +1,5 @@
 // Packed matrices as codes, scales and zeros for the backend (kernels/groups.h), without a change of value. All stored
-// parts of a matrix are in memory while its rows are read: AWQ and GPTQ store columns of words.
+// parts of the rows are in memory while they are read: AWQ and GPTQ store columns of words.
 #include "engine/model/packed_matrix.h"
 #include <stdlib.h>
 
@@ -57,12 +57,13 @@ bool packed_tensors_groups(const struct packed_tensors *p, const struct tensor *
 }
 
 int packed_tensors_rows_open(struct packed_rows **out, const struct packed_tensors *p,
-                             const struct tensor *t, struct err *err) {
+                             const struct tensor *t, int64_t first, int64_t count,
+                             struct err *err) {
     struct packed_rows *rows = calloc(1, sizeof *rows);
     *out = rows;
     if (!rows) return err_set(err, E_NOMEM, "no memory to read '%s'", t->name);
     rows->m = &p->matrices[t - p->own];
-    rows->strip.count = rows->m->rows;
+    rows->strip = packed_strip(rows->m, first, count);
     packed_tensors_groups(p, t, &rows->format);
     int rc = packed_read_strip(p, rows->m, &rows->strip, err);
     if (rc == 0) return 0;
@@ -91,10 +92,10 @@ void packed_tensors_row(const struct packed_rows *rows, int64_t row, int64_t fir
     const struct matrix *m = rows->m;
     const struct strip *s = &rows->strip;
     const struct group_format *f = &rows->format;
-    const float *scales = s->scales + row / m->block_rows * m->groups;
-    const int flip = m->kind == CODES_I8 ? 128 : 0; // from -128 .. 127 to 0 .. 255
-    for (int64_t k = 0; k < n; k++)
-        out->codes[k] = (uint8_t)(packed_code_at(m, s, row, first + k) ^ flip);
+    const float *scales = packed_scales_at(m, s, row);
+    const uint8_t flip = m->kind == CODES_I8 ? 128 : 0; // from -128 .. 127 to 0 .. 255
+    packed_codes(m, s, row - s->first, first, n, out->codes);
+    for (int64_t k = 0; flip && k < n; k++) out->codes[k] ^= flip;
     for (int64_t i = 0; i < group_count(f, n); i++) {
         int64_t g = (first + i * f->group) / m->group_cols;
         float v = scales[g];

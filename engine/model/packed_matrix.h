@@ -47,11 +47,16 @@ struct strip {
     float global;         // 1: none
 };
 
-// Reads the parts of rows [first, first + count) of s; release also after an error. The rows of AWQ come by eights,
-// which share their words.
+// Rows [first, first + count) of m, with those that share their words: the rows of AWQ come by eights.
+struct strip packed_strip(const struct matrix *m, int64_t first, int64_t count);
+// Reads the parts of a strip; release also after an error.
 int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
                       struct err *err);
 void packed_release_strip(struct strip *s);
-int packed_code_at(const struct matrix *m, const struct strip *s, int64_t r, int64_t k);
+// The scales of the matrix's row `row`, one of the strip's.
+const float *packed_scales_at(const struct matrix *m, const struct strip *s, int64_t row);
+// The codes of row s->first + r, columns [first, first + n).
+void packed_codes(const struct matrix *m, const struct strip *s, int64_t r, int64_t first,
+                  int64_t n, uint8_t *out);
 // The code that stands for 0 in a group of a row.
 int packed_zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g);

@@ -61,11 +61,13 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
 // numbers, groups of columns in another order than theirs (desc_act), groups of sizes that 16 does not divide.
 bool packed_tensors_groups(const struct packed_tensors *p, const struct tensor *t,
                            struct group_format *out);
-// Its stored parts in memory, until close. E_FORMAT: a scale that is infinite or no number.
+// The stored parts of its rows [first, first + count) in memory, until close. E_FORMAT: a scale that is infinite or
+// no number.
 struct packed_rows;
 int packed_tensors_rows_open(struct packed_rows **out, const struct packed_tensors *p,
-                             const struct tensor *t, struct err *err);
+                             const struct tensor *t, int64_t first, int64_t count, struct err *err);
 void packed_tensors_rows_close(struct packed_rows *rows); // NULL is allowed
-// Columns [first, first + n) of a row; first is a multiple of the format's group. Any thread.
+// Columns [first, first + n) of the matrix's row `row`, one of those in memory; first is a multiple of the format's
+// group. Any thread.
 void packed_tensors_row(const struct packed_rows *rows, int64_t row, int64_t first, int64_t n,
                         struct group_row *out);

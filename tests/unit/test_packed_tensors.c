@@ -289,12 +289,77 @@ static void pieces_are_the_same_as_the_whole(void **state) {
     packed_tensors_close(p);
 }
 
+static int read_counted(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
+                        struct err *err) {
+    *(size_t *)(uintptr_t)ctx += n;
+    return read_data(NULL, t, offset, out, n, err);
+}
+
+// Some rows of a matrix cost their own bytes alone, and have the values that the whole has: a model of experts opens
+// each one's.
+static void some_rows_cost_their_own_bytes(void **state) {
+    enum { EXPERTS = 5, ROWS = 6, GROUPS = 2, COLS = 32 * GROUPS };
+    static uint8_t codes[EXPERTS * ROWS * COLS / 2], scales[EXPERTS * ROWS * GROUPS];
+    for (size_t i = 0; i < sizeof codes; i++) codes[i] = (uint8_t)(i * 37 + i / 16);
+    for (size_t i = 0; i < sizeof scales; i++) scales[i] = (uint8_t)(120 + i % 9);
+    const struct tensor stored[] = {
+        {.name = "e.gate_up_proj_blocks",
+         .data = codes,
+         .bytes = sizeof codes,
+         .dtype = DTYPE_U8,
+         .n_dims = 4,
+         .shape = {EXPERTS, ROWS, GROUPS, 16}},
+        {.name = "e.gate_up_proj_scales",
+         .data = scales,
+         .bytes = sizeof scales,
+         .dtype = DTYPE_U8,
+         .n_dims = 3,
+         .shape = {EXPERTS, ROWS, GROUPS}},
+    };
+    const struct tensor *list[] = {&stored[0], &stored[1]};
+    static float whole[EXPERTS * ROWS * COLS];
+    size_t n_read = 0;
+    struct packed_tensors *p = NULL;
+    struct packed_rows *rows = NULL;
+    struct group_format format;
+    struct err err = {0};
+    assert_int_equal(packed_tensors_open(&p, PACKED_OTHER, list, 2,
+                                         (struct packed_reader){read_counted, &n_read}, &err),
+                     0);
+    const struct tensor *t = packed_tensors_at(p, 0);
+    assert_int_equal(t->bytes, sizeof whole);
+    assert_int_equal(packed_tensors_read(p, t, 0, whole, sizeof whole, &err), 0);
+    assert_true(packed_tensors_groups(p, t, &format));
+    for (int64_t e = 0; e < EXPERTS; e++) {
+        n_read = 0;
+        assert_int_equal(packed_tensors_rows_open(&rows, p, t, e * ROWS, ROWS, &err), 0);
+        // The rows that a strip begins and ends with come by eights.
+        assert_in_range(n_read, ROWS * (COLS / 2 + GROUPS), (ROWS + 14) * (COLS / 2 + GROUPS));
+        for (int64_t r = e * ROWS; r < (e + 1) * ROWS; r++) {
+            uint8_t of_row[COLS];
+            float of_groups[COLS / GROUP_MIN];
+            struct group_row row = {.codes = of_row, .scales = of_groups};
+            packed_tensors_row(rows, r, 0, COLS, &row);
+            for (int64_t k = 0; k < COLS; k++) {
+                const float value =
+                    (float)(format.book[of_row[k]] - format.zero) * of_groups[k / format.group];
+                if (value != whole[r * COLS + k])
+                    fail_msg("row %d, column %d: %g, not %g", (int)r, (int)k, (double)value,
+                             (double)whole[r * COLS + k]);
+            }
+        }
+        packed_tensors_rows_close(rows);
+    }
+    packed_tensors_close(p);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(formats_are_known_or_refused_by_name),
         cmocka_unit_test(a_file_of_its_own_names_the_method),
         cmocka_unit_test(parts_that_do_not_fit_are_refused),
         cmocka_unit_test(pieces_are_the_same_as_the_whole),
+        cmocka_unit_test(some_rows_cost_their_own_bytes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
