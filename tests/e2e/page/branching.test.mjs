@@ -2,7 +2,7 @@
 // tabs, without a pointer, and on a narrow screen.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, copiedAnswers, ENDLESS, fromMenu, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, typed } from './browser.mjs';
+import { ask, copiedAnswers, ENDLESS, fromMenu, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, typed } from './browser.mjs';
 
 const server = await sharedServer();
 
@@ -109,7 +109,7 @@ test('a message is said differently from the keyboard alone; Esc leaves it as it
   await ask(page, 'My name is Zora.');
   await ask(page, 'What is my name?');
   await page.press('#message', 'ArrowUp');
-  assert.equal(await page.inputValue('.editor-text'), 'What is my name?');
+  await soon(async () => assert.equal(await page.inputValue('.editor-text'), 'What is my name?'));
   await page.keyboard.type(' Tell me!');
   await page.keyboard.press('Escape');
   await page.waitForSelector('.editor', { state: 'detached' });
@@ -304,8 +304,8 @@ test('a message may be edited while an answer runs, and is sent when it is over'
   await page.press('#message', 'ArrowUp');
   await page.fill('.editor-text', 'Tell me a story about a jay.');
   await page.press('.editor-text', 'Enter');
-  assert.equal(await page.isDisabled('.editor button[type=submit]'), true);
-  assert.match(await page.locator('.editor-hint').innerText(), /after the answer/);
+  await soon(async () => assert.equal(await page.isDisabled('.editor button[type=submit]'), true));
+  await soon(async () => assert.match(await page.locator('.editor-hint').innerText(), /after the answer/));
   await page.click('.stop');
   await page.waitForSelector('.editor button[type=submit]:enabled');
   await page.press('.editor-text', 'Enter');

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { after } from 'node:test';
 import { chromium, firefox } from 'playwright-core';
-import { afterwards, patience, Server } from '../harness.mjs';
+import { afterwards, patience, Server, sleep } from '../harness.mjs';
 import { Conversation } from '../schema.mjs';
 import { browserPath, firefoxPath } from './browser_path.mjs';
 
@@ -75,6 +75,17 @@ export async function sharedServer() {
     await server.stop('SIGKILL');
   });
   return server;
+}
+
+/** An assertion about what the page shows behind a key or a click: until it holds, since what the page does then may be a
+ * task of its own (an event, a frame, a file that is loaded late). */
+export async function soon(assertion) {
+  for (const end = Date.now() + 20000; ; await sleep(20))
+    try {
+      return await assertion();
+    } catch (error) {
+      if (Date.now() > end || !(error instanceof assert.AssertionError)) throw error;
+    }
 }
 
 /** A context of its own (storage, theme, size). */

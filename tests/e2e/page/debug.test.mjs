@@ -1,7 +1,7 @@
 // The details of an answer: its tokens, input and run, a replay of the turn, the session's events.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ask, fromMenu, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer } from './browser.mjs';
+import { ask, fromMenu, newContext, newPage, openPage, prepareSession, sessionOf, settled, sharedServer, soon } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -47,7 +47,7 @@ test('tokens are shaded by their probability, and walked through with their alte
 
   await tokens.first().click();
   for (const key of ['ArrowRight', 'ArrowRight', 'ArrowLeft']) await page.keyboard.press(key);
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.index), '1');
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.dataset.index), '1'));
   const shown = await facts(page, '.token-detail .facts-list');
   assert.equal(shown.Token, `2 of ${record.tokens.length}`);
   assert.equal(shown.Id, String(record.tokens[1].id));
@@ -59,7 +59,7 @@ test('tokens are shaded by their probability, and walked through with their alte
     await page.locator('.token-detail').getAttribute('id'),
   );
   await page.keyboard.press('End');
-  assert.equal(await page.evaluate(() => document.activeElement.dataset.index), String(record.tokens.length - 1));
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.dataset.index), String(record.tokens.length - 1)));
   await page.keyboard.press('Home');
   await page.keyboard.press('ArrowDown');
   const lines = await tokens.evaluateAll((all) => new Set(all.map((token) => token.offsetTop)).size);
@@ -153,13 +153,13 @@ test('a replay is equal to the last bit, and tells the alternatives that were no
     new RegExp(`^Equal to the last bit\\. ${record.tokens.length} tokens compared`),
   );
   await page.click('#tab-answer');
-  assert.equal(await page.locator('.alternative').count(), 5);
+  await soon(async () => assert.equal(await page.locator('.alternative').count(), 5));
   await page.click('#tab-replay');
-  assert.equal(await page.locator('.verdict.equal').count(), 1, 'what was found is kept');
+  await soon(async () => assert.equal(await page.locator('.verdict.equal').count(), 1, 'what was found is kept'));
   await page.keyboard.press('Escape');
   await lookInto(page);
   await page.click('#tab-replay');
-  assert.equal(await page.locator('.verdict.equal').count(), 1);
+  await soon(async () => assert.equal(await page.locator('.verdict.equal').count(), 1));
 });
 
 test('a replay that takes too long is cancelled, and can be begun again', async (t) => {
@@ -278,7 +278,7 @@ test('the time in which other owners had its place has a part of its own', async
   await settled(page, 1);
   await lookInto(page);
   await page.click('#tab-run');
-  assert.match(await page.getAttribute('.timing-bar', 'aria-label'), /^20.* ms: queue 1.* ms, prompt 2.*, generation 5.*, paused for other owners 12.* ms$/);
+  await soon(async () => assert.match(await page.getAttribute('.timing-bar', 'aria-label'), /^20.* ms: queue 1.* ms, prompt 2.*, generation 5.*, paused for other owners 12.* ms$/));
   const widths = await page.locator('.timing-bar span').evaluateAll((all) => all.map((piece) => piece.getBoundingClientRect().width));
   assert.ok(Math.abs(widths[3] / widths.reduce((a, b) => a + b) - 12 / 20) < 0.05, String(widths));
 });
@@ -314,7 +314,7 @@ test('it fits a narrow screen', async (t) => {
   await fromMenu(page, 'inspect');
   await page.waitForSelector('.inspector .tokens');
   await page.locator('.token').nth(5).tap();
-  assert.match(await page.locator('.token-detail').innerText(), /6 of/);
+  await soon(async () => assert.match(await page.locator('.token-detail').innerText(), /6 of/));
   for (const tab of ['input', 'run', 'replay', 'what-if', 'compare', 'events', 'answer']) {
     const { left, right } = await page.$eval(`#tab-${tab}`, (button) => button.getBoundingClientRect().toJSON());
     assert.ok(left >= 0 && right <= 360, `the tab ${tab} is from ${left} to ${right}`);

@@ -1,24 +1,7 @@
 // The page in Firefox, where one is installed: what differs between engines, from the first paint to a restart.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  ask,
-  connected,
-  copiedAnswers,
-  ENDLESS,
-  newContext,
-  newPage,
-  openPage,
-  prepareSession,
-  say,
-  sessionOf,
-  settled,
-  sharedServer,
-  streamed,
-  turnsOf,
-  until,
-  useFirefox,
-} from './browser.mjs';
+import { ask, connected, copiedAnswers, ENDLESS, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, until, useFirefox } from './browser.mjs';
 import { firefoxPath } from './browser_path.mjs';
 import { FakeSession } from './fake_session.mjs';
 import { longConversation, scrollUp } from './reading.mjs';
@@ -54,7 +37,7 @@ test('an answer streams on through a reload, Stop keeps it, and a message is edi
   const line = await page.locator('.editor-text').evaluate((area) => area.clientHeight);
   await page.press('.editor-text', 'Shift+Enter');
   await page.keyboard.type('and a crow');
-  assert.ok((await page.locator('.editor-text').evaluate((area) => area.clientHeight)) > 1.5 * line, 'the editor grows');
+  await soon(async () => assert.ok((await page.locator('.editor-text').evaluate((area) => area.clientHeight)) > 1.5 * line, 'the editor grows'));
   await page.keyboard.press('Enter');
   await page.waitForSelector('.versions:visible');
   await streamed(page, 10);
@@ -119,7 +102,7 @@ test('settings keep the focus inside and give it back', { skip }, async (t) => {
   await page.waitForSelector('.settings[open]');
   for (let i = 0; i < 3; i++) {
     await page.keyboard.press('Tab');
-    assert.ok(await page.evaluate(() => document.activeElement.closest('.settings')));
+    await soon(async () => assert.ok(await page.evaluate(() => document.activeElement.closest('.settings'))));
   }
   await page.keyboard.press('Escape');
   await page.waitForSelector('.settings', { state: 'detached' });

@@ -1,18 +1,7 @@
 // Everything from the keyboard, and in a narrow window.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  allowClipboard,
-  ask,
-  ENDLESS,
-  openPage,
-  prepareSession,
-  say,
-  sessionOf,
-  settled,
-  sharedServer,
-  streamed,
-} from './browser.mjs';
+import { allowClipboard, ask, ENDLESS, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed } from './browser.mjs';
 
 const server = await sharedServer();
 const focused = (page) =>
@@ -119,11 +108,11 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   ]) {
     await page.focus(`main [aria-label="${name}"], .header [aria-label="${name}"]`);
     await page.keyboard.press('Enter');
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), first);
+    await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent), first));
     await page.keyboard.press(key);
-    assert.equal(await page.evaluate(() => document.activeElement.textContent), next);
+    await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.textContent), next));
     await page.keyboard.press('Escape');
-    assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), name);
+    await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), name));
   }
 });
 

@@ -5,7 +5,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
 import { temporaryFolder } from '../harness.mjs';
-import { ask, newContext, openPage, say, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { ask, newContext, openPage, say, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
 const stored = async (id) => {
@@ -37,14 +37,14 @@ test('a preset is made from the keyboard, and gives a new chat its system prompt
   await page.fill('#field-temperature', '0');
   await page.fill('#field-max_tokens', '5');
   await page.click('.presets-dialog button:has-text("Save")');
-  assert.equal(await page.locator('.preset .preset-text').innerText(), 'You are brief. · temperature 0 · max_tokens 5');
+  await soon(async () => assert.equal(await page.locator('.preset .preset-text').innerText(), 'You are brief. · temperature 0 · max_tokens 5'));
   await page.keyboard.press('Escape');
   await page.reload();
   await page.waitForSelector('.suggestion');
   await slash(page, '/brief');
   assert.equal(await page.getAttribute('#message', 'aria-activedescendant'), 'slash-0');
   await page.press('#message', 'Tab');
-  assert.equal(await page.inputValue('#message'), '');
+  await soon(async () => assert.equal(await page.inputValue('#message'), ''));
   assert.equal(await page.inputValue('#fresh-system'), 'You are brief.');
   await ask(page, 'Hello.');
   const session = await stored(sessionOf(page));
@@ -68,7 +68,7 @@ test('in a session a preset changes the sampling at once, and the system prompt 
   await slash(page, '/');
   await page.press('#message', 'ArrowDown');
   await page.press('#message', 'Enter');
-  assert.equal(await page.inputValue('#continue-system'), 'You are a pirate.');
+  await soon(async () => assert.equal(await page.inputValue('#continue-system'), 'You are a pirate.'));
   await page.waitForSelector('.continue-dialog [role=status]:has-text("tokens will be computed again")');
   await page.click('.continue-dialog button:has-text("Continue")');
   await page.waitForFunction((before) => !location.hash.includes(before), id);

@@ -2,7 +2,7 @@
 // beyond any conversation.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { connected, newContext, newPage, settled, sharedServer } from './browser.mjs';
+import { connected, newContext, newPage, settled, sharedServer, soon } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 import { withinOnce } from '../harness.mjs';
 
@@ -97,7 +97,7 @@ test('details are closed under their summary, with Markdown inside, in each othe
   assert.equal(await turn(0).locator('details details[open] p').textContent(), 'in');
   assert.equal(await turn(0).locator('pre').isVisible(), false);
   await turn(0).locator('summary').first().click();
-  assert.equal(await turn(0).locator('pre').isVisible(), true);
+  await soon(async () => assert.equal(await turn(0).locator('pre').isVisible(), true));
   assert.deepEqual(await turn(0).locator(':scope > p, :scope > * > p').allInnerTexts().then((all) => [all[0], all.at(-1)]), ['Before', 'After']);
   assert.equal(await turn(1).locator('td details summary').innerText(), 'Cell');
   assert.equal(await turn(1).locator('details[class], [ontoggle]').count(), 0);

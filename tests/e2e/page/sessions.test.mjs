@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { test } from 'node:test';
-import { allowClipboard, ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, newSession, openPage, prepareSession, say, Server, sessionOf, settled, sharedServer, streamed, turnsOf, typed, unhurried } from './browser.mjs';
+import { allowClipboard, ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, newSession, openPage, prepareSession, say, Server, sessionOf, settled, sharedServer, soon, streamed, turnsOf, typed, unhurried } from './browser.mjs';
 import { parley, until } from '../harness.mjs';
 import { clock, dateGroup, day, moment } from '../../../web/src/format.js';
 
@@ -100,7 +100,7 @@ test('a session is renamed in place, and gets its own title back', async (t) => 
   await page.dblclick('h1');
   await page.keyboard.type('given up');
   await page.keyboard.press('Escape');
-  assert.equal(await page.locator('h1').innerText(), 'Northern towns');
+  await soon(async () => assert.equal(await page.locator('h1').innerText(), 'Northern towns'));
   await page.dblclick('h1');
   await page.fill('.title-rename', '');
   await page.keyboard.press('Enter');

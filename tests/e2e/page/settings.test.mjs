@@ -1,17 +1,7 @@
 // Settings take effect: on the session shown, on new sessions, on the page.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import {
-  ask,
-  newContext,
-  openPage,
-  prepareSession,
-  say,
-  sessionOf,
-  settled,
-  sharedServer,
-  turnsOf,
-} from './browser.mjs';
+import { ask, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
 
@@ -57,7 +47,7 @@ test('sampling of a session: defaults are shown, values hold from the next messa
   assert.equal(await page.inputValue('#field-temperature'), '0.3');
   assert.equal(await page.inputValue('#field-stop'), 'zzz\nyyy');
   await page.click('[aria-label^="Reset Temperature"]');
-  assert.equal(await page.inputValue('#field-temperature'), '');
+  await soon(async () => assert.equal(await page.inputValue('#field-temperature'), ''));
   await save(page);
   assert.equal('temperature' in (await sessionState(id)).sampling, false);
   await open(page);
@@ -120,7 +110,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   await save(page);
   await page.waitForFunction(() => document.querySelector('.context-value').innerText === '0 / 512');
   await page.click('.context');
-  assert.match(await page.locator('.context-details').innerText(), /at most 128 tokens/);
+  await soon(async () => assert.match(await page.locator('.context-details').innerText(), /at most 128 tokens/));
   await page.reload();
   await ask(page, 'What is the capital of Norway?');
   const session = await sessionState(sessionOf(page));

@@ -1,7 +1,7 @@
 // What if: a turn and those behind it with other values, beside the record.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { fromMenu, openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { fromMenu, openPage, prepareSession, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
 import { Server, temporaryFolder, unlimited, until } from '../harness.mjs';
 import { writeAdapter } from '../safetensors.mjs';
 import { wordDiff } from '../../../web/src/word_diff.js';
@@ -37,7 +37,7 @@ test('the recorded values give the recorded answers, other values give others wi
   await page.waitForSelector('.form-problem:has-text("Change at least one value")');
   // The same value as on record: the same draws.
   await page.fill('#field-temperature', '1.5');
-  assert.equal(await page.locator('.inspector .field-reset:visible').count(), 1);
+  await soon(async () => assert.equal(await page.locator('.inspector .field-reset:visible').count(), 1));
   await run();
   assert.equal(await page.locator('.what-if-pair').count(), 2, 'this turn and the one after it');
   assert.deepEqual(await sides(0), [second.text, second.text]);
@@ -101,7 +101,7 @@ test('a session with a prompt task: the details name it, and another system prom
   assert.equal(prompts[0].task, 'jokes');
   assert.deepEqual(prompts[1], prompts[0]);
   await page.click('.header [aria-label^="Settings"]');
-  assert.match(await page.locator('.settings .facts-list').innerText(), /Prompt task\s+jokes, 3 virtual tokens/);
+  await soon(async () => assert.match(await page.locator('.settings .facts-list').innerText(), /Prompt task\s+jokes, 3 virtual tokens/));
 });
 
 test('Stop ends it where it is', async (t) => {
