@@ -95,6 +95,9 @@ static struct sampling_params suggested(const struct model_config *mc) {
 }
 
 static void fill_info(struct engine *e, const struct instance_options *io) {
+    static const enum context_pooling poolings[] = {[EMBEDDING_MEAN] = POOLING_MEAN,
+                                                    [EMBEDDING_LAST] = POOLING_LAST,
+                                                    [EMBEDDING_FIRST] = POOLING_FIRST};
     const struct model_config *mc = &e->model->config;
     struct engine_info *i = &e->info;
     i->family = mc->family;
@@ -103,6 +106,9 @@ static void fill_info(struct engine *e, const struct instance_options *io) {
     i->n_vocab = mc->vocab_size;
     i->width = mc->width;
     i->n_params = model_config_n_params(mc);
+    i->embeds_only = mc->no_head;
+    i->unit_length = mc->embeddings.unit_length;
+    i->pooling = poolings[mc->embeddings.pooling];
     i->weight_dtype = model_config_weight_dtype(mc);
     bool alone = lead_is_alone(&e->lead);
     i->weight_bytes = alone ? (int64_t)e->model->weight_bytes : e->lead.weight_bytes;

@@ -178,6 +178,10 @@ struct engine_info {        // constant after opening; strings owned by the engi
     struct sampling_params suggested; // from generation_config.json, over sampling_params_init
     const struct prompt_task *prompt_tasks; // (n_prompt_tasks)
     size_t n_prompt_tasks;
+    // The model gives embeddings alone: a turn without sampling.context_embedding is refused. pooling: the embeddings' by
+    // the model's files; unit_length: they then have the length 1.
+    bool embeds_only, unit_length;
+    enum context_pooling pooling;
     int32_t prompt_start_id; // the id of a table's first row in FasterTransformer's input_ids
 };
 // Borrowed until engine_close; constant after opening. Any thread.
@@ -479,7 +483,8 @@ struct engine_message {
 int engine_tokenize(const struct engine *e, const char *text, size_t len, bool special,
                     struct token_list *out, struct err *err);
 // The same, with special tokens, for a text that begins a log: before it stands the token that the model's files put
-// there (tokenizer_start), unless the text is empty or begins with that token.
+// there (tokenizer_start), unless the text is empty or begins with that token. Of an embedding model the one behind it
+// (tokenizer_end) likewise.
 int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
                           struct token_list *out, struct err *err);
 // The same for a text that follows a log whose last id is last_id (-1: empty). A tokenizer that puts

@@ -79,6 +79,10 @@ int engine_turn_check(const struct engine *e, const struct engine_turn *t, struc
         return err_set(err, E_INVAL, "origin_id: longer than %d characters", KV_SNAPSHOT_ID_MAX);
     TRY(sampling_params_check(&t->sampling, e->info.n_vocab, err));
     TRY(branches_check(t, e->n_eos, err));
+    if (e->info.embeds_only && !t->sampling.context_embedding)
+        return err_set(err, E_UNSUPPORTED,
+                       "%s is an embedding model: it gives embeddings (/v1/embeddings) and no text",
+                       e->info.model_name);
     if (t->sampling.context_embedding && t->sampling.context_pooling != POOLING_SUM &&
         !e->has_final_norm)
         return err_set(err, E_UNSUPPORTED,

@@ -144,6 +144,9 @@ int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
     if (start >= 0 && token_list_push(out, start) < 0)
         return err_set(err, E_NOMEM, "no memory for the ids of a text");
     TRY(engine_tokenize(e, text, len, true, out, err));
+    const int32_t end = e->info.embeds_only ? tokenizer_end(e->tokenizer) : -1;
+    if (end >= 0 && len > 0 && out->ids[out->len - 1] != end && token_list_push(out, end) < 0)
+        return err_set(err, E_NOMEM, "no memory for the ids of a text");
     if (start < 0 || (out->len > at + 1 && out->ids[at + 1] != start)) return 0;
     out->len--;
     memmove(out->ids + at, out->ids + at + 1, (out->len - at) * sizeof *out->ids);

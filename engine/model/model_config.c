@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/path.h"
 #include "engine/gguf/gguf_folder.h"
+#include "engine/model/embedding_files.h"
 #include "engine/model/families.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
@@ -340,6 +341,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     c->n_kinds = 1;
     snprintf(c->family, sizeof c->family, "%s", f->model_type);
     c->bos_id = -1;
+    c->embeddings = (struct embedding_config){.pooling = EMBEDDING_MEAN, .unit_length = true};
     c->temperature = c->top_p = c->repetition_penalty = -1;
     c->top_k = -1;
     TRY(refuse_unknown(json, err));
@@ -403,6 +405,7 @@ int model_config_load(struct model_config *c, const char *model_dir, struct err 
     TRY(path_join(generation, is_ft ? ft_dir : model_dir, "generation_config.json", err));
     if (!is_ft && access(config, F_OK) < 0 && errno != EACCES) return no_model(model_dir, err);
     TRY(is_ft ? ft_model_config_load(c, ft_dir, err) : read_file(c, config, read_config, err));
+    if (!is_ft) TRY(embedding_files_read(c, model_dir, err));
     return access(generation, F_OK) == 0 ? read_file(c, generation, read_generation, err) : 0;
 }
 

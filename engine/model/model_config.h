@@ -39,6 +39,13 @@ enum model_format { // of the folder: names and layout of its tensors
 };
 enum position_kind { POSITION_LEARNED, POSITION_SINUSOIDAL, POSITION_ROTARY, POSITION_ALIBI };
 
+// How a text's hidden states become its embedding (embedding_files.h).
+enum embedding_pooling { EMBEDDING_MEAN, EMBEDDING_LAST, EMBEDDING_FIRST };
+struct embedding_config {
+    enum embedding_pooling pooling;
+    bool unit_length;
+};
+
 struct model_config {
     char family[32]; // model_type: "llama", "qwen3" ...; for config.ini the section: "gpt", "gptj"
     enum model_format format;
@@ -81,7 +88,9 @@ struct model_config {
     int32_t per_layer_width, per_layer_vocab;
     float per_layer_scale;
     bool tied_head, head_bias;
-    bool no_head;         // an embedding model: hidden states alone
+    bool
+        no_head; // an embedding model: hidden states alone. Its head, where the file has none, is the embedding's matrix
+    struct embedding_config embeddings;
     float logit_scale;    // on the logits; 0: 1 (Granite, Cohere)
     float logit_soft_cap; // logits become cap * tanh(logit / cap); 0: none (Gemma 2 and 4)
 

@@ -36,9 +36,11 @@ out:
 
 int tied_head_settle(struct model_config *c, const struct checkpoint *cp, struct err *err) {
     char quoted[TENSOR_NAME_MAX];
-    if (!c->tied_head || c->format == FORMAT_FASTERTRANSFORMER) return 0;
+    if (c->format == FORMAT_FASTERTRANSFORMER) return 0;
     const struct family_tensors *names = family_tensors_of(c);
     const struct tensor *head = find(c, cp, names->head), *embed = find(c, cp, names->embed);
+    if (c->no_head && !head) c->tied_head = true;
+    if (!c->tied_head) return 0;
     if (!head || !embed || head == embed) return 0;
     bool equal = same_form(head, embed);
     TRY(compare(cp, head, embed, &equal, err));

@@ -39,6 +39,7 @@ static bool waits_for_logits(const struct context_outputs *c, int64_t n_ids) {
 }
 
 static bool waits_for_hidden(const struct context_outputs *c, int64_t n_ids) {
+    if (c->pooling == POOLING_FIRST && c->n_hidden > 0) return false;
     return c->wants_embedding && c->next_hidden < n_ids;
 }
 

@@ -6,7 +6,7 @@
 //   scores     these log-probabilities one by one, with alternatives (engine_turn.scores_input)
 //   embedding  the hidden states of the input's tokens, virtual ones included (those of a prefix have
 //              none): the sum of the last layer's outputs, before the final norm (POOLING_SUM); or
-//              after it their mean (POOLING_MEAN), or that of the last token (POOLING_LAST)
+//              after it their mean (POOLING_MEAN), or that of the last token (POOLING_LAST) or the first (POOLING_FIRST)
 //
 // The host computes all of them position by position, so chunks and pauses change no bit. A position
 // that the cache already has (shared with another session, or of a turn that is regenerated) gives

@@ -23,7 +23,7 @@
 
 // How an input's hidden states become one: their sum before the final norm, as in FasterTransformer; their mean
 // after the final norm; the last one after the final norm.
-enum context_pooling { POOLING_SUM, POOLING_MEAN, POOLING_LAST };
+enum context_pooling { POOLING_SUM, POOLING_MEAN, POOLING_LAST, POOLING_FIRST };
 
 // Where stop strings apply (engine/text/stop_filter.h).
 enum stop_in {

@@ -75,9 +75,10 @@ const struct sampling_row sampling_rows[] = {
     {"context_embedding", NULL, SAMPLING_BOOL, AT(context_embedding), 0, 1, false, 0, 1,
      SAMPLING_COMMAND, "Embedding of the input", NULL,
      "Also give the sum of the last layer's hidden states over the input, before the final norm."},
-    {"context_pooling", NULL, SAMPLING_INT, AT(context_pooling), POOLING_SUM, POOLING_LAST, false,
+    {"context_pooling", NULL, SAMPLING_INT, AT(context_pooling), POOLING_SUM, POOLING_FIRST, false,
      POOLING_SUM, 1, SAMPLING_COMMAND, "Pooling of the embedding", NULL,
-     "0: the sum, before the final norm. 1: the mean after it. 2: the last token's, after it."},
+     "0: the sum, before the final norm. After it: 1: the mean. 2: the last token's. 3: the "
+     "first token's."},
     {"deadline_ms", NULL, SAMPLING_MS, AT(deadline_us), 0, 86400000, false, 0, 1, 0,
      "Deadline (ms)", "none", "The turn stops after this many milliseconds; 0 means no limit."},
     {"n", NULL, SAMPLING_INT, AT(n), 1, BEAMS_MAX, false, 1, 1, SAMPLING_COMMAND | SAMPLING_FORM,

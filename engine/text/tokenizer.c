@@ -117,6 +117,7 @@ void tokenizer_close(struct tokenizer *t) {
     free(t->bos);
     free(t->eos);
     free(t->start);
+    free(t->end);
     free(t);
 }
 
@@ -338,6 +339,10 @@ const char *tokenizer_eos(const struct tokenizer *t) {
 
 int32_t tokenizer_start(const struct tokenizer *t) {
     return t->start ? tokenizer_find(t, t->start) : -1;
+}
+
+int32_t tokenizer_end(const struct tokenizer *t) {
+    return t->end ? tokenizer_find(t, t->end) : -1;
 }
 
 const char *tokenizer_description(const struct tokenizer *t) {

@@ -69,5 +69,7 @@ const char *tokenizer_eos(const struct tokenizer *t);
 // The token that a text of its own begins with where the files say so (add_bos_token, a post-processor's template, the
 // class); -1: none. tokenizer_encode does not add it.
 int32_t tokenizer_start(const struct tokenizer *t);
+// The token that ends a text of its own where a post-processor's template says so; -1: none.
+int32_t tokenizer_end(const struct tokenizer *t);
 // "byte-level BPE, 4,096 tokens": for `parley inspect`. Owned by the tokenizer.
 const char *tokenizer_description(const struct tokenizer *t);

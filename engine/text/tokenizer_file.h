@@ -33,6 +33,7 @@ struct tokenizer {
     struct decoder decoder;
     char *bos, *eos;
     char *start; // the token before a text of its own, by the files; NULL: none
+    char *end;   // the token behind it, by a post-processor; NULL: none
     char description[64];
 };
 

@@ -301,17 +301,25 @@ static int read_model(struct tokenizer *t, const cJSON *root, bool byte_level, s
 
 // --- the other parts -----------------------------------------------------------------------------
 
-// A template's first token, if the text follows it.
-static int read_template(struct tokenizer *t, const cJSON *json, struct err *err) {
-    const cJSON *single = json_member(json, "single");
-    const cJSON *first = cJSON_GetArrayItem(single, 0), *second = cJSON_GetArrayItem(single, 1);
-    const char *id = json_string(json_member(first, "SpecialToken"), "id");
-    if (!id || !json_member(second, "Sequence") || t->start) return 0;
-    t->start = strdup(id);
-    return t->start ? 0 : err_set(err, E_NOMEM, "no memory for the first token");
+static int keep_special(char **out, const cJSON *piece, struct err *err) {
+    const char *id = json_string(json_member(piece, "SpecialToken"), "id");
+    if (!id || *out) return 0;
+    *out = strdup(id);
+    return *out ? 0 : err_set(err, E_NOMEM, "no memory for a token's name");
 }
 
-// Post-processors add bos and eos and move offsets; encoding here does neither. tokenizer_start tells the first one.
+// The tokens right before and behind a template's text.
+static int read_template(struct tokenizer *t, const cJSON *json, struct err *err) {
+    const cJSON *piece, *before = NULL;
+    cJSON_ArrayForEach(piece, json_member(json, "single")) {
+        if (json_member(piece, "Sequence") && before) TRY(keep_special(&t->start, before, err));
+        if (before && json_member(before, "Sequence")) TRY(keep_special(&t->end, piece, err));
+        before = piece;
+    }
+    return 0;
+}
+
+// Post-processors add bos and eos and move offsets; encoding here does neither. tokenizer_start and _end tell them.
 static int read_post_processor(struct tokenizer *t, const cJSON *json, int depth, struct err *err) {
     static const char *const known[] = {"ByteLevel", "RobertaProcessing", "BertProcessing"};
     const char *type = "";

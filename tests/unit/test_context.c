@@ -89,20 +89,21 @@ static void scores_each_token(void **state) {
     free(copy);
 }
 
-// The mean needs every position, the last one only a row that is drawn from anyway.
+// The mean needs every position, the first and the last one position; the last is a row that is drawn from anyway.
 static void pools_the_hidden_states(void **state) {
     const float hidden[WIDTH] = {1, -2};
-    for (int pooling = POOLING_MEAN; pooling <= POOLING_LAST; pooling++) {
+    for (int pooling = POOLING_MEAN; pooling <= POOLING_FIRST; pooling++) {
+        const bool all = pooling == POOLING_MEAN, waits = pooling != POOLING_LAST;
         struct engine_turn t = turn(3, false, true);
         struct context_outputs c;
         t.sampling.context_pooling = pooling;
         context_init(&c, &t);
         assert_int_equal(context_reserve(&c, &t, WIDTH, NULL), 0);
-        assert_int_equal(context_waits(&c, 5), pooling == POOLING_MEAN);
-        assert_int_equal(context_usable(&c, &t, 5), pooling == POOLING_MEAN ? 3 : 5);
+        assert_int_equal(context_waits(&c, 5), waits);
+        assert_int_equal(context_usable(&c, &t, 5), waits ? 3 : 5);
         for (int64_t p = 0; p < 5; p++) {
             bool takes = context_takes_hidden(&c, &t, p);
-            assert_int_equal(takes, pooling == POOLING_MEAN ? p >= 2 : p == 4);
+            assert_int_equal(takes, all ? p >= 2 : p == (waits ? 2 : 4));
             if (takes) context_add_hidden(&c, hidden);
         }
         double *pooled = context_take_embedding(&c, 5);

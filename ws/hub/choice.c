@@ -31,6 +31,9 @@ static const char *const text_files[] = {
     "quantize_config.json",
     "quant_config.json",
     "hf_quant_config.json",
+    "modules.json",
+    "config_sentence_transformers.json",
+    "1_Pooling/config.json",
 };
 
 static const struct json_limits index_limits = {HUB_INDEX_BYTES, 4, 1000000};

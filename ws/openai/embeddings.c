@@ -1,6 +1,7 @@
 // POST /v1/embeddings: a session and a turn of one token for each input, deleted when its embedding is there.
 // The turn's context output is the mean of the input's hidden states after the final norm, or the last one
-// ("pooling"); it is cut to `dimensions` and brought to length 1. A few inputs are under way at a time, so
+// ("pooling", or as the model's files say); it is cut to `dimensions` and brought to length 1, unless these files leave
+// that out. A few inputs are under way at a time, so
 // that a long list neither takes all places nor meets its owner's limit on turns. See openai.h.
 #include "base/base64.h"
 #include "base/random_id.h"
@@ -123,9 +124,9 @@ static void reply(struct embeddings *e) {
 
 // --- embeddings ---
 
-// Reads the embedding from the turn's context, cuts it and scales it to length 1. NULL: no memory, or the
+// Reads the embedding from the turn's context, cuts it and, with unit_length, scales it to length 1. NULL: no memory, or the
 // context has none.
-static float *read_vector(const char *context, int32_t n) {
+static float *read_vector(const char *context, int32_t n, bool unit_length) {
     cJSON *json = context ? cJSON_Parse(context) : NULL;
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(json, "embedding");
     float *v = list ? calloc((size_t)n, sizeof *v) : NULL;
@@ -138,6 +139,7 @@ static float *read_vector(const char *context, int32_t n) {
         i++;
     }
     double scale = squares > 0 && isfinite(squares) ? 1 / sqrt(squares) : 0;
+    if (!unit_length) scale = 1;
     for (i = 0; v && i < n; i++) v[i] = (float)(v[i] * scale);
     cJSON_Delete(json);
     return v;
@@ -174,7 +176,7 @@ static void take_end(struct embeddings *e, size_t i, const struct turn_view *t) 
                     t->error_message ? t->error_message : "the turn was cut off");
         return;
     }
-    float *v = read_vector(t->context, n);
+    float *v = read_vector(t->context, n, e->request->unit_length);
     in->json = v ? write_vector(i, v, n, e->request->base64, &in->len) : NULL;
     free(v);
     e->bytes += in->len;

@@ -23,18 +23,26 @@ static int read_dimensions(struct embeddings_request *r, const cJSON *json) {
 
 // A turn of one token, whose context output is the embedding.
 static int read_pooling(struct embeddings_request *r, const cJSON *json) {
-    static const char last_token[] =
-        "{\"context_embedding\":true,\"context_pooling\":2,\"max_tokens\":1,\"temperature\":0}";
-    static const char mean[] =
-        "{\"context_embedding\":true,\"context_pooling\":1,\"max_tokens\":1,\"temperature\":0}";
+    static const struct {
+        const char *name, *sampling;
+    } known[] = {
+#define TURN(number) "{\"context_embedding\":true,\"context_pooling\":" number REST
+#define REST ",\"max_tokens\":1,\"temperature\":0}"
+        [POOLING_MEAN] = {"mean", TURN("1")},
+        [POOLING_LAST] = {"last", TURN("2")},
+        [POOLING_FIRST] = {"first", TURN("3")},
+    };
+    const enum context_pooling by_files = r->served->info->pooling;
+    const size_t own = by_files == POOLING_SUM ? POOLING_MEAN : (size_t)by_files;
     const cJSON *v = json_member(json, "pooling");
-    const char *pooling = v ? cJSON_GetStringValue(v) : "mean";
-    bool last = pooling && strcmp(pooling, "last") == 0;
+    const char *pooling = v ? cJSON_GetStringValue(v) : known[own].name;
     struct err err = {0};
-    if (!last && !(pooling && strcmp(pooling, "mean") == 0))
-        return openai_bad(&r->failure, "pooling", "must be mean or last");
+    size_t i = POOLING_MEAN;
+    while (i <= POOLING_FIRST && !(pooling && strcmp(pooling, known[i].name) == 0)) i++;
+    if (i > POOLING_FIRST) return openai_bad(&r->failure, "pooling", "must be mean, last or first");
+    r->unit_length = r->served->info->unit_length;
     turn_sampling_init(&r->sampling);
-    if (sampling_json_apply(&r->sampling, last ? last_token : mean, INT32_MAX, &err) == 0) return 0;
+    if (sampling_json_apply(&r->sampling, known[i].sampling, INT32_MAX, &err) == 0) return 0;
     return openai_no_memory(&r->failure);
 }
 

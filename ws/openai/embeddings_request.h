@@ -10,6 +10,7 @@ struct embeddings_request {
     size_t n_inputs;
     bool base64;        // little-endian floats, instead of numbers
     int32_t dimensions; // 1 .. the model's width
+    bool unit_length;   // brings them to length 1
     struct turn_sampling sampling;
     const struct served_model *served; // held; NULL: refused
 };
