@@ -345,8 +345,7 @@ bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t) 
 
 // --- reading ---
 
-// 2^(b - 127), the scale of a block of the OCP Microscaling formats; 0xff is no number. ldexpf() took half of the time
-// of loading such a model.
+// 2^(b - 127), as the OCP Microscaling formats scale blocks; 0xff is no number. ldexpf() took half of the loading.
 static float e8m0_to_f32(uint8_t b) {
     const uint32_t bits = b == 0xff ? 0x7fc00000u : b == 0 ? 0x00400000u : (uint32_t)b << 23;
     float f;
