@@ -174,6 +174,7 @@ void service_store_failed(struct sessions *ss, const struct err *err) {
     if (!ss->store_error[0])
         log_error("store.failed", "error=%s reason=\"%s\"", err_name(err->code), err->text);
     snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
+    ss->store_full = err->code == E_FULL;
     ss->probe_us = service_now(ss) + PROBE_US;
 }
 
@@ -181,6 +182,10 @@ void service_store_failed(struct sessions *ss, const struct err *err) {
 void service_store_works(struct sessions *ss) {
     struct session *s;
     if (!ss->store_error[0]) return;
+    if (ss->store_full && !store_has_room(ss->store)) {
+        service_probe_later(ss);
+        return;
+    }
     log_info("store.works", "%s", "");
     ss->store_error[0] = '\0';
     DL_FOREACH2(ss->timed, s, timed_next) {

@@ -68,6 +68,7 @@ struct sessions {
     bool draining, closing;
     bool room_changed;     // since the last poll an engine may have got room for a turn
     char store_error[512]; // "": the database takes writes
+    bool store_full;       // it is full: a save that fits says nothing about the next one
     int64_t probe_us;      // when to try the database and the tail again; 0: both work
     bool probing, expiring;
     int64_t expire_us;    // when to look for old sessions; 0: never

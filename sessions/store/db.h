@@ -168,7 +168,6 @@ int store_news_read(struct store_db *db, struct store_list *out, struct err *err
 // recover.c: removes sessions that are temporary (record.h): their program ended before it did so.
 int store_remove_temporary(struct store_db *db, int64_t *n_removed, struct err *err);
 // Ends every turn without an end as "interrupted".
-// Ends every turn without an end as "interrupted".
 int store_recover(struct store_db *db, int64_t now_ms, int64_t *n_interrupted, struct err *err);
 
 // leaving.c: while sessions are moved to the database at `path`, some may be in both. NULL: no longer.

@@ -11,6 +11,7 @@
 #include "sessions/store/tail.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/statvfs.h>
 
 #define QUEUE_JOBS 4096
 #define GROUP_JOBS 256        // committed together at most
@@ -442,6 +443,13 @@ size_t store_n_writing(const struct store *st) {
 
 const char *store_path(const struct store *st) {
     return st->db.path;
+}
+
+#define ROOM_BYTES ((uint64_t)128 << 10)
+bool store_has_room(const struct store *st) {
+    struct statvfs fs;
+    if (statvfs(st->db.path, &fs) < 0) return true; // in memory, or gone: other checks say so
+    return (uint64_t)fs.f_bavail * fs.f_frsize >= ROOM_BYTES;
 }
 
 void store_close(struct store *st) {

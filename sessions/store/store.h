@@ -184,6 +184,9 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
                struct err *err);
 // The database's path, of a symbolic link its target. Borrowed.
 const char *store_path(const struct store *st);
+// Whether the disk has 128 KiB for new bytes. On a full disk a small save may fit into bytes that the files have
+// already, and the next one not.
+bool store_has_room(const struct store *st);
 // Takes the path, also with a suffix, out of a message that clients may see.
 void store_hide_path(const char *path, struct err *err);
 // Drops reads, waits for all writes sent, checkpoints, closes. Frees the answers not received.

@@ -5,7 +5,8 @@ import { rmSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { fillDisk, smallDisk } from './disk.mjs';
-import { Server, unlimited, until } from './harness.mjs';
+import { Follower, transcript } from './follower.mjs';
+import { Server, sleep, unlimited, until } from './harness.mjs';
 
 const messages = [{ role: 'user', content: 'Tell me a story.' }];
 const n = 1800; // tokens: the disk fills long before the last of them
@@ -47,7 +48,7 @@ async function asked(server, [name, address, body, status, error]) {
 
 async function askedOfSequence(server) {
   const generate = (text, max_tokens, sequence_start) => fetch(`${server.url}/v2/models/demo-model/generate`, { method: 'POST',
-    body: JSON.stringify({ text_input: text, max_tokens, ignore_eos: true, sequence_id: 7, sequence_start }) });
+    body: JSON.stringify({ text_input: text, max_tokens, ignore_eos: true, sequence_id: 7, sequence_start, ...(sequence_start && { session_len: 4000 }) }) });
   const first = await generate('Hello', 5, true);
   assert.equal(first.status, 200, await first.text());
   const running = async () =>
@@ -78,4 +79,120 @@ test('a full disk ends the answers of all protocols with the reason, and then th
   rmSync(ballast);
   await until('the store to recover', async () => (await fetch(`${server.url}/readyz`)).ok);
   await Promise.all(all.map((one) => one.served()));
+});
+
+/** A turn of the native protocol that runs, and one that has ended: what their client is told of them stays. */
+async function followed(server) {
+  const follower = await Follower.open(await server.connect());
+  const ended = await follower.start('Hello!', { sampling: { seed: '5', max_tokens: 8, ignore_eos: true, logprobs: true } });
+  await follower.done(ended);
+  const turn = await follower.start('Tell me a story.', { sampling: { seed: '6', max_tokens: n, ignore_eos: true, logprobs: true } });
+  await follower.tokens(turn, 5);
+  return { follower, ended, turn };
+}
+
+/** Answers that ended before the disk was full in every protocol: [session, text]. */
+async function answered(server) {
+  const told = [];
+  for (const [name, address, body] of forms) {
+    const answer = await (await post(server, address, { ...body, max_tokens: 6, max_output_tokens: 6, store: true })).json();
+    const text = answer.choices?.[0].message?.content ?? answer.choices?.[0].text ?? answer.output?.[0].content[0].text ?? answer.content?.[0].text;
+    assert.ok(text, `${name}: ${JSON.stringify(answer)}`);
+    told.push([/(cmpl-)?[0-9a-f]{32}/.exec(answer.id.replace('chatcmpl-', ''))[0], text]);
+  }
+  const generate = await fetch(`${server.url}/v2/models/demo-model/generate`, { method: 'POST',
+    body: JSON.stringify({ text_input: 'Hello', max_tokens: 6, ignore_eos: true, sequence_id: 8, sequence_start: true, session_len: 500 }) });
+  const answer = await generate.json();
+  assert.equal(generate.status, 200, JSON.stringify(answer));
+  const { sessions: [sequence] } = await (await server.connect()).ask({ type: 'session.list', query: 'Sequence 8' });
+  told.push([sequence.id, answer.text_output]);
+  return told;
+}
+
+/** Everything of `told` is on record. */
+async function stillTold(client, told) {
+  for (const [session, text] of told) {
+    const { turns } = await client.ask({ type: 'session.get', session });
+    assert.ok(turns?.some((turn) => turn.text.trim() === text.trim()), `${session}: ${JSON.stringify(turns)} has no ${JSON.stringify(text)}`);
+  }
+}
+
+/** Until the store has noticed; from then on it must not call itself ready before there is room. */
+async function noticed(server) {
+  await until('the full disk to be noticed', async () => { // by a write: other turns may have ended
+    await post(server, '/v1/conversations', { items: [{ type: 'message', role: 'user', content: 'x'.repeat(20000) }] });
+    return (await fetch(`${server.url}/readyz`)).status === 503;
+  });
+  for (let i = 0; i < 40; i++) {
+    const answer = await fetch(`${server.url}/readyz`);
+    assert.equal(answer.status, 503, 'ready on a full disk');
+    assert.equal((await answer.json()).reason, 'store');
+    await sleep(50);
+  }
+}
+
+test('a disk that fills and has room again, under every protocol: what was told is there, and ready means that turns are served', async (t) => {
+  const disk = smallDisk(t, '4m');
+  if (!disk) return t.skip('no file system can be mounted here');
+  const db = path.join(disk, 'parley.db');
+  const server = await Server.start(t, { db, args: [...unlimited, '--max-sequences', '16'] });
+  const told = await answered(server);
+  const own = await followed(server);
+  const all = [await askedOfSequence(server), ...await Promise.all(forms.map((form) => asked(server, form)))];
+  for (let round = 0; round < 2; round++) {
+    const ballast = fillDisk(disk);
+    await noticed(server);
+    if (round === 0) await Promise.all(all.map((one) => one.refused()));
+    rmSync(ballast);
+    await until('the store to recover', async () => (await fetch(`${server.url}/readyz`)).ok);
+    await Promise.all(all.map((one) => one.served()));
+  }
+  const { ids } = await own.follower.done(own.turn);
+  assert.equal(ids.length, n);
+  await stillTold(own.follower.client, told);
+  assert.equal((await server.stop()).code, 0);
+  const again = await Server.start(t, { db, args: unlimited });
+  const client = await again.connect();
+  await stillTold(client, told);
+  const reader = await Follower.attach(client, own.follower.session);
+  for (const turn of [own.ended, own.turn])
+    assert.deepEqual(transcript(await reader.done(turn)), transcript(own.follower.turns.get(turn)));
+});
+
+test('kill -9 while the disk is full, a start without room, and one with room', async (t) => {
+  const disk = smallDisk(t, '4m');
+  if (!disk) return t.skip('no file system can be mounted here');
+  const db = path.join(disk, 'parley.db');
+  const server = await Server.start(t, { db, args: [...unlimited, '--max-sequences', '16'] });
+  const told = await answered(server);
+  const own = await followed(server);
+  const ignored = forms.map(([, address, body]) => post(server, address, body).catch(() => null)); // cut off by the kill
+  const ballast = fillDisk(disk);
+  await noticed(server);
+  await server.stop('SIGKILL');
+  await Promise.all(ignored);
+  const { ids, logprobs } = own.follower.turns.get(own.turn);
+
+  const start = () => Server.start(t, { db, args: unlimited, wait: false });
+  const full = await start();
+  const status = await Promise.race([full.exited, full.ready().then(() => null, () => full.exited)]);
+  assert.ok(status, 'ready on a full disk');
+  assert.equal(status.code, 1, full.log);
+  const last = full.log.trim().split('\n').at(-1);
+  assert.ok(last.includes(db) && /no space left/i.test(last), last);
+
+  rmSync(ballast);
+  const again = await start();
+  await again.ready();
+  const client = await again.connect();
+  await stillTold(client, told);
+  const reader = new Follower(own.follower.session);
+  reader.mayLose = true; // numbers that were reserved and not used
+  await reader.attach(client);
+  assert.deepEqual(transcript(await reader.done(own.ended)), transcript(own.follower.turns.get(own.ended)));
+  const cut = await reader.done(own.turn);
+  assert.equal(cut.done.finish_reason, 'interrupted');
+  assert.ok(cut.ids.length >= ids.length, `${ids.length} tokens were told, ${cut.ids.length} are there`);
+  assert.deepEqual([cut.ids.slice(0, ids.length), cut.logprobs.slice(0, ids.length)], [ids, logprobs]);
+  await reader.say('Go on.', { sampling: { max_tokens: 5 } });
 });

@@ -216,6 +216,7 @@ static void open_fresh(struct infer *i) {
             r.title = title;
         } else {
             r.cancel_after_ms = CANCEL_AFTER_MS;
+            r.temporary = true;
         }
         t->state = ROW_OPEN;
         t->before = TURN_NONE;

@@ -49,28 +49,38 @@ static bool is_parameter(const char *name) {
     return false;
 }
 
-static int read_parameters(const struct reading *g, struct err *err) {
-    const cJSON *parameters, *p;
-    const char *id = NULL, *name;
-    size_t len;
-    TRY(json_get_string(g->json, "id", &id, err));
-    if (id && !(g->r->id = strdup(id))) return kserve_no_memory(err);
-    int rc = json_get_object(g->json, "parameters", &parameters, err);
-    if (rc != JSON_PRESENT) return rc;
-    const char *text = json_raw_value(g->source->body, "parameters", &len);
-    cJSON_ArrayForEach(p, parameters) {
-        struct infer_value v = value_of(p, NULL, 0);
-        bool known = is_parameter(p->string) && v.kind != VALUE_OTHER; // set below
-        if (!known && !cJSON_IsNull(p)) TRY(infer_request_set(g->r, p->string, &v, err));
-    }
+// Those of infer_parameter() in `object`, whose text is `text`; NULL: numbers are read as doubles.
+static int read_known(const struct reading *g, const cJSON *object, const char *text,
+                      struct err *err) {
+    const char *name;
+    size_t len = 0;
     for (size_t i = 0; (name = infer_parameter(i)); i++) {
-        const cJSON *json = cJSON_GetObjectItemCaseSensitive(parameters, name);
+        const cJSON *json = cJSON_GetObjectItemCaseSensitive(object, name);
         if (!json || cJSON_IsNull(json)) continue;
         const char *raw = text ? json_raw_value(text, name, &len) : NULL;
         struct infer_value v = value_of(json, raw, len);
         TRY(infer_request_set(g->r, name, &v, err));
     }
     return 0;
+}
+
+static int read_parameters(const struct reading *g, struct err *err) {
+    const cJSON *parameters, *p;
+    const char *id = NULL;
+    size_t len;
+    TRY(json_get_string(g->json, "id", &id, err));
+    if (id && !(g->r->id = strdup(id))) return kserve_no_memory(err);
+    // As in Triton, members of a generate request that are no inputs are parameters.
+    if (g->source->form != FORM_TENSORS) TRY(read_known(g, g->json, g->source->body, err));
+    int rc = json_get_object(g->json, "parameters", &parameters, err);
+    if (rc != JSON_PRESENT) return rc;
+    const char *text = json_raw_value(g->source->body, "parameters", &len);
+    cJSON_ArrayForEach(p, parameters) {
+        struct infer_value v = value_of(p, NULL, 0);
+        bool known = is_parameter(p->string) && v.kind != VALUE_OTHER; // read_known
+        if (!known && !cJSON_IsNull(p)) TRY(infer_request_set(g->r, p->string, &v, err));
+    }
+    return read_known(g, parameters, text, err);
 }
 
 // --- infer ---
