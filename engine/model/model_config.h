@@ -88,8 +88,8 @@ struct model_config {
     int32_t per_layer_width, per_layer_vocab;
     float per_layer_scale;
     bool tied_head, head_bias;
-    bool
-        no_head; // an embedding model: hidden states alone. Its head, where the file has none, is the embedding's matrix
+    // An embedding model: hidden states alone. Its head, where the file has none, is the embedding's matrix.
+    bool no_head;
     struct embedding_config embeddings;
     float logit_scale;    // on the logits; 0: 1 (Granite, Cohere)
     float logit_soft_cap; // logits become cap * tanh(logit / cap); 0: none (Gemma 2 and 4)
