@@ -74,10 +74,10 @@ __global__ void __launch_bounds__(ALL, 1)
     if (threadIdx.x == 0) {
         const int readers = rows.n_rows > 64 ? 8 : 4; // warps
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(full_keys(i), 1), barrier_init(full_values(i), 1);
-            barrier_init(free_keys(i), readers), barrier_init(free_values(i), readers);
+            mbarrier_init(full_keys(i), 1), mbarrier_init(full_values(i), 1);
+            mbarrier_init(free_keys(i), readers), mbarrier_init(free_values(i), readers);
         }
-        barrier_init_done();
+        mbarrier_init_done();
     }
     __syncthreads();
     const struct cuda_seq seq = a.b.seqs[tile.seq];
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(ALL, 1)
     };
 
     if (warp >= WORKERS / 32) {
-        registers_fewer<24>();
+        setmaxnreg_dec<24>();
         if (warp == WORKERS / 32 && lane == 0) {
             const int row_bytes = DIM * 2, apart = a.kv.n_kv_heads * a.kv.block_tokens;
             const int64_t layer = a.layer * (int64_t)a.kv.layer_bytes;
@@ -118,24 +118,24 @@ __global__ void __launch_bounds__(ALL, 1)
                 const int row = (int)(from / row_bytes) + kv_head * bt + p % bt;
                 const uint32_t to = (uint32_t)(i % STAGES * R::bytes);
                 const int again = (i / STAGES - 1) & 1;
-                if (i >= STAGES) barrier_wait(free_keys(i), again);
-                barrier_expect(full_keys(i), R::bytes);
+                if (i >= STAGES) mbarrier_wait(free_keys(i), again);
+                mbarrier_expect(full_keys(i), R::bytes);
 #pragma unroll
                 for (int d = 0; d < DIM / 64; d++)
-                    tile_load(keys + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64, row,
-                              full_keys(i), READ_PLAIN);
-                if (i >= STAGES) barrier_wait(free_values(i), again);
-                barrier_expect(full_values(i), R::bytes);
+                    tma_load(keys + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64, row,
+                             full_keys(i), READ_PLAIN);
+                if (i >= STAGES) mbarrier_wait(free_values(i), again);
+                mbarrier_expect(full_values(i), R::bytes);
 #pragma unroll
                 for (int d = 0; d < DIM / 64; d++)
-                    tile_load(values + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64,
-                              row + apart, full_values(i), READ_PLAIN);
+                    tma_load(values + to + (uint32_t)(d * SWIZZLED_BOX), &cache, d * 64,
+                             row + apart, full_values(i), READ_PLAIN);
             }
         }
         __syncwarp();
         pdl_wait();
     } else {
-        registers_more<240>();
+        setmaxnreg_inc<240>();
         pdl_wait();
         const int mine_first = warp / 4 * 64; // the warpgroup's first row
         if (mine_first < rows.n_rows) {
@@ -164,17 +164,16 @@ __global__ void __launch_bounds__(ALL, 1)
             const float unit = a.alibi_slopes || a.soft_cap != 0.0f ? 1.0f : a.scale * LOG2E;
             const float inverse_cap = a.soft_cap != 0.0f ? a.scale / a.soft_cap : 0.0f;
             auto multiply_keys = [&](int i) {
-                barrier_wait(full_keys(i), i / STAGES & 1);
+                mbarrier_wait(full_keys(i), i / STAGES & 1);
                 const uint32_t from = keys + (uint32_t)(i % STAGES * R::bytes);
-                products_begin();
+                wgmma_fence();
 #pragma unroll
                 for (int c = 0; c < DIM / 16; c++)
-                    product<KEYS>::registers(
-                        score, q[c],
-                        tile_descriptor(from + (uint32_t)(c / 4 * SWIZZLED_BOX)) +
-                            (uint64_t)(c % 4 * 2),
-                        c > 0, T());
-                products_commit();
+                    wgmma<KEYS>::rs(score, q[c],
+                                    tile_descriptor(from + (uint32_t)(c / 4 * SWIZZLED_BOX)) +
+                                        (uint64_t)(c % 4 * 2),
+                                    c > 0, T());
+                wgmma_commit();
             };
             // Rows of V that no row of the block sees, to zeros.
             auto clear_values = [&](int i, uint32_t from) {
@@ -194,26 +193,26 @@ __global__ void __launch_bounds__(ALL, 1)
                                          make_uint4(0, 0, 0, 0));
                 }
                 asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-                barrier_of(2 + warp / 4, 128);
+                named_barrier(2 + warp / 4, 128);
             };
             auto multiply_values = [&](int i) {
-                barrier_wait(full_values(i), i / STAGES & 1);
+                mbarrier_wait(full_values(i), i / STAGES & 1);
                 const uint32_t from = values + (uint32_t)(i % STAGES * R::bytes);
                 clear_values(i, from);
-                products_begin();
+                wgmma_fence();
 #pragma unroll
                 for (int c = 0; c < KEYS / 16; c++)
-                    product<DIM>::registers_turned(
+                    wgmma<DIM>::rs_transposed(
                         out, p[c], values_descriptor(from) + (uint64_t)(c * 16 * SWIZZLED_ROW >> 4),
                         i > 0 || c > 0, T());
-                products_commit();
+                wgmma_commit();
             };
             auto release = [&](uint32_t bar) {
                 __syncwarp();
-                if (lane == 0) barrier_arrive(bar);
+                if (lane == 0) mbarrier_arrive(bar);
             };
             // The scores become probabilities times 2^-top.
-            auto soften = [&](int i) {
+            auto softmax = [&](int i) {
                 const int p0 = position_of(i);
                 const bool all_seen = (p0 >= newest.first && p0 + KEYS - 1 <= oldest.position) ||
                                       (p0 >= newest.sink_first && p0 + KEYS <= oldest.sink_end);
@@ -269,30 +268,30 @@ __global__ void __launch_bounds__(ALL, 1)
                 }
             };
             multiply_keys(0);
-            products_wait<0>();
-            products_done(score);
+            wgmma_wait<0>();
+            wgmma_fence_results(score);
             release(free_keys(0));
-            soften(0);
+            softmax(0);
             pack();
             for (int i = 1; i < n; i++) {
                 multiply_keys(i);
                 multiply_values(i - 1);
-                products_wait<1>();
-                products_done(score);
+                wgmma_wait<1>();
+                wgmma_fence_results(score);
                 release(free_keys(i));
-                soften(i);
-                products_wait<0>();
-                products_done(out);
-                products_read(p);
+                softmax(i);
+                wgmma_wait<0>();
+                wgmma_fence_results(out);
+                wgmma_fence_operand(p);
                 release(free_values(i - 1));
 #pragma unroll
                 for (int e = 0; e < DIM / 2; e++) out[e] *= factor[e / 2 % 2];
                 pack();
             }
             multiply_values(n - 1);
-            products_wait<0>();
-            products_done(out);
-            products_read(p);
+            wgmma_wait<0>();
+            wgmma_fence_results(out);
+            wgmma_fence_operand(p);
 
             // Of this lane's rows: the sums over all keys, which the lanes of a row add up.
             auto store_parts = [&](float(&all)[2], const float(&highest)[2]) {
@@ -328,13 +327,13 @@ __global__ void __launch_bounds__(ALL, 1)
                 __stcg((float2 *)(to + h * 8 * pitch + DIM + 2 * t), make_float2(top[h], sum[h]));
             }
             __threadfence();
-            barrier_of(2 + warp / 4, 128);
+            named_barrier(2 + warp / 4, 128);
             int32_t *counter = by.counters + block * WARPGROUPS + warp / 4;
             if (threadIdx.x % 128 == 0) {
                 last[warp / 4] = atomicAdd(counter, 1) == blocks - 1;
                 if (last[warp / 4]) *counter = 0;
             }
-            barrier_of(2 + warp / 4, 128);
+            named_barrier(2 + warp / 4, 128);
             if (!last[warp / 4]) return;
             __threadfence();
             float total[2] = {0.0f, 0.0f}, high[2] = {-INFINITY, -INFINITY};

@@ -181,7 +181,7 @@ __device__ struct extreme extremes_of(const struct rows &a, int row, const struc
     each_id(x, a.vocab, of, [&](float v, int32_t id) { look_at(e, v, id); });
     e = block_merge(e, warps);
     if ((int)threadIdx.x < of.n) *in_block(parts + of.rank, (int)threadIdx.x) = e;
-    together(of);
+    row_sync(of);
     return warp_merge((int)threadIdx.x % 32 < of.n ? parts[threadIdx.x % 32] : nothing());
 }
 
@@ -234,7 +234,7 @@ __global__ void __launch_bounds__(THREADS, 1) draw_kernel(const __grid_constant_
     const int row = (int)blockIdx.y;
     const struct shares of = {(int)blockIdx.x, (int)gridDim.x};
     pdl_trigger();
-    together(of); // a block writes into another only when that has started
+    row_sync(of); // a block writes into another only when that has started
     pdl_wait();
     const struct batch_draw d = draw_of(a, row);
     if (d.kind == DRAW_NONE) { // for all blocks of the row
@@ -251,7 +251,7 @@ __global__ void __launch_bounds__(THREADS, 1) draw_kernel(const __grid_constant_
     const bool samples = drawn && d.kind != DRAW_GREEDY;
     sum_runs(a, row, of, own.max);
     if (samples) fill_own(u, c);
-    together(of);
+    row_sync(of);
     if (samples) gather_buckets(u, of);
     if (of.rank > 0) {
         if (samples) follow(u, c);

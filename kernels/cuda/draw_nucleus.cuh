@@ -24,7 +24,7 @@ struct shares { // this block's number, and how many there are
 };
 
 // Waits for all blocks of the row.
-__device__ __forceinline__ void together(const struct shares &of) {
+__device__ __forceinline__ void row_sync(const struct shares &of) {
 #if __CUDA_ARCH__ >= 900
     if (of.n > 1) {
         asm volatile("barrier.cluster.arrive.release.aligned;\n"
@@ -196,7 +196,7 @@ __device__ void gather_buckets(struct nucleus &u, const struct shares &of) {
         *in_block(u.mass + b, 0) = mass;
         *in_block(u.count + b, 0) = count;
     }
-    together(of);
+    row_sync(of);
 }
 
 // The first block: from each bucket's to all up to it.
@@ -250,18 +250,18 @@ __device__ void send_members(struct nucleus &u, const struct choice &c, int32_t 
 // The other blocks, until the first one has drawn.
 __device__ void follow(struct nucleus &u, const struct choice &c) {
     for (;;) {
-        together(c.of);
+        row_sync(c.of);
         const int32_t bucket = u.wanted;
         if (bucket < 0) return;
         send_members(u, c, bucket);
-        together(c.of);
+        row_sync(c.of);
     }
 }
 
 // Tells the other blocks which bucket is wanted.
 __device__ void want(struct nucleus &u, const struct shares &of, int32_t bucket) {
     if ((int)threadIdx.x < of.n) *in_block(&u.wanted, (int)threadIdx.x) = bucket;
-    together(of);
+    row_sync(of);
 }
 
 // Puts a bucket's members in order, with their masses added up. False: there are too many.
@@ -276,7 +276,7 @@ __device__ bool collect(struct nucleus &u, const struct choice &c, int32_t bucke
     for (int i = threadIdx.x; i < room; i += THREADS) u.member[i] = 0; // sorts after every token
     want(u, c.of, bucket);
     send_members(u, c, bucket);
-    together(c.of);
+    row_sync(c.of);
     sort_members(u, room);
     for (int i = threadIdx.x; i < MEMBERS; i += THREADS)
         u.member_mass[i] = i < count ? fixed(weight_of(c.scale, c.x[key_id(u.member[i])])) : 0;

@@ -93,7 +93,7 @@ template <typename T> struct finisher {
         const int pair = item / j.up_tiles, tile = item % j.up_tiles, r = lane % TALL;
         const int row = p.gated ? tile * FLAT + r % FLAT + r / FLAT * p.width : tile * TALL + r;
         const float bias = bias_of(p, __shfl_sync(ALL, chosen, pair), row);
-        barrier_wait(FULL + c % BUFFERS);
+        mbarrier_wait(FULL + c % BUFFERS);
         const float *here = sums + c % BUFFERS * j.sum_floats;
         float v = 0.0f;
 #pragma unroll
@@ -116,7 +116,7 @@ template <typename T> struct finisher {
                 bias_of(p, __shfl_sync(ALL, chosen, min(i * 4 + quarter, p.n_chosen - 1)), row);
         T *y = (T *)j.y + min(row, p.rows - 1);
         float sum = j.add ? to_float(*y) : 0.0f;
-        barrier_wait(FULL + c % BUFFERS);
+        mbarrier_wait(FULL + c % BUFFERS);
         const float *here = sums + c % BUFFERS * j.sum_floats;
 #pragma unroll
         for (int i = 0; i < CHOSEN_MOST / 4; i++) {
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
                 f.up(item, c);
             else
                 f.down(item - n_up, c);
-            barrier_arrive(EMPTY + c % BUFFERS);
+            mbarrier_arrive(EMPTY + c % BUFFERS);
         }
         if (!arrived) arrive(j.meeting, lane);
         // The last block to come here is behind all waits.
@@ -266,7 +266,7 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
                 if (++stage == j.stages) stage = 0;
             }
             step -= steps;
-            if (seg == 0 && c >= BUFFERS) barrier_wait(EMPTY + c % BUFFERS);
+            if (seg == 0 && c >= BUFFERS) mbarrier_wait(EMPTY + c % BUFFERS);
             float *here = sums + c % BUFFERS * j.sum_floats;
             if (q > 0) continue;
             if (down)
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
             else
                 here[warp * TALL + g] = sum[0], here[warp * TALL + FLAT + g] = sum[2];
         }
-        barrier_arrive(FULL + c % BUFFERS);
+        mbarrier_arrive(FULL + c % BUFFERS);
     }
 }
 

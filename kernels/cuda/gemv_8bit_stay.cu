@@ -203,12 +203,12 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             request(stage);
             if (++stage == j.stages) stage = 0;
         }
-        if (c >= BUFFERS) barrier_wait(EMPTY + (int)(c % BUFFERS));
+        if (c >= BUFFERS) mbarrier_wait(EMPTY + (int)(c % BUFFERS));
         float *here = sums + c % BUFFERS * L::sum_floats;
 #pragma unroll
         for (int i = 0; i < GROUPS; i++)
             put_sums<W>(here + (warp * GROUPS + i) * X::parts * 8, sum[i], g, t);
-        barrier_arrive(FULL + (int)(c % BUFFERS));
+        mbarrier_arrive(FULL + (int)(c % BUFFERS));
     }
 }
 

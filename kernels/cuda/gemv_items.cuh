@@ -20,7 +20,7 @@ struct items {
 // Named barriers. The eight warps arrive at FULL and the ninth waits there; EMPTY the other way round.
 // EIGHT is of the eight alone. A warp comes to a barrier as a whole.
 enum { FULL = 1, EMPTY = FULL + BUFFERS, EIGHT = EMPTY + BUFFERS };
-__device__ __forceinline__ void barrier_wait(int id) {
+__device__ __forceinline__ void mbarrier_wait(int id) {
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(STAY_THREADS) : "memory");
 }
@@ -28,7 +28,7 @@ __device__ __forceinline__ void barrier_of_eight() {
     __syncwarp();
     asm volatile("bar.sync %0, %1;" ::"r"((int)EIGHT), "n"(MULTIPLYING) : "memory");
 }
-__device__ __forceinline__ void barrier_arrive(int id) {
+__device__ __forceinline__ void mbarrier_arrive(int id) {
     __threadfence_block();
     __syncwarp();
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "n"(STAY_THREADS) : "memory");
@@ -76,9 +76,9 @@ __device__ __forceinline__ void finish_items(const struct items &j, volatile uin
         int item = item_of(known, c);
         if (item >= j.n) return;
         auto loaded = load(item);
-        barrier_wait(FULL + (int)(c % BUFFERS));
+        mbarrier_wait(FULL + (int)(c % BUFFERS));
         end(item, (int)(c % BUFFERS), loaded);
-        barrier_arrive(EMPTY + (int)(c % BUFFERS));
+        mbarrier_arrive(EMPTY + (int)(c % BUFFERS));
         draw();
     }
 }

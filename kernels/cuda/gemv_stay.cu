@@ -119,13 +119,13 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             request(stage);
             if (++stage == j.stages) stage = 0;
         }
-        if (c >= BUFFERS) barrier_wait(EMPTY + c % BUFFERS);
+        if (c >= BUFFERS) mbarrier_wait(EMPTY + c % BUFFERS);
         float *here = sums + c % BUFFERS * sum_floats;
 #pragma unroll
         for (int group = 0; group < GROUPS && g == 0; group++)
             *(float2 *)(here + (warp * GROUPS + group) * 8 + 2 * t) =
                 make_float2(sum[group][0][0], sum[group][0][1]);
-        barrier_arrive(FULL + c % BUFFERS);
+        mbarrier_arrive(FULL + c % BUFFERS);
     }
 }
 

@@ -107,8 +107,8 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     const uint32_t bars = shared_address(shared + j.bars) + (uint32_t)(warp * j.stages * 8);
     const int half_tiles = a.rows / 32;              // gated
     constexpr int scale_row = 16 * (OFFSET ? 8 : 4); // bytes of a tile's and group's scales
-    if (lane < j.stages) barrier_init(bars + (uint32_t)(lane * 8), 1);
-    barrier_init_done();
+    if (lane < j.stages) mbarrier_init(bars + (uint32_t)(lane * 8), 1);
+    mbarrier_init_done();
     __syncwarp();
     // What is requested next: step `step_asked` of item `asked`.
     int step_asked = 0, asked = (int)blockIdx.x;
@@ -126,18 +126,18 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         if (!inside || lane != 0) return;
         const uint32_t to = queue + (uint32_t)(stage * j.stage_bytes),
                        bar = bars + (uint32_t)(stage * 8);
-        barrier_expect(bar, j.stage_bytes);
+        mbarrier_expect(bar, j.stage_bytes);
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int64_t tile = asked + i * half_tiles;
-            bytes_load(to + (uint32_t)(i * GROUPS_CHUNK_BYTES),
-                       (const char *)w.codes + (tile * w.chunks + chunk) * GROUPS_CHUNK_BYTES,
-                       GROUPS_CHUNK_BYTES, bar, READ_ONCE);
-            bytes_load(to + (uint32_t)(TILES * GROUPS_CHUNK_BYTES + i * w.chunk_scale),
-                       (const char *)w.scales +
-                           (tile * w.n_groups + (chunk * GROUPS_CHUNK >> w.group_shift)) *
-                               scale_row,
-                       w.chunk_scale, bar, READ_ONCE);
+            tma_load_bytes(to + (uint32_t)(i * GROUPS_CHUNK_BYTES),
+                           (const char *)w.codes + (tile * w.chunks + chunk) * GROUPS_CHUNK_BYTES,
+                           GROUPS_CHUNK_BYTES, bar, READ_ONCE);
+            tma_load_bytes(to + (uint32_t)(TILES * GROUPS_CHUNK_BYTES + i * w.chunk_scale),
+                           (const char *)w.scales +
+                               (tile * w.n_groups + (chunk * GROUPS_CHUNK >> w.group_shift)) *
+                                   scale_row,
+                           w.chunk_scale, bar, READ_ONCE);
         }
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
                 for (int i = 0; i < 4; i++)
                     x[i] = *(const uint4 *)(x_here + chunk * X_CHUNK + t * (X_CHUNK / 4) + i * 16);
             }
-            ::barrier_wait(bars + (uint32_t)(stage * 8), phase);
+            ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
             const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
             uint4 top[TILES], bottom[TILES];
 #pragma unroll
@@ -236,12 +236,12 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             request(stage);
             if (++stage == j.stages) stage = 0, phase ^= 1;
         }
-        if (c >= BUFFERS) barrier_wait(EMPTY + (int)(c % BUFFERS));
+        if (c >= BUFFERS) mbarrier_wait(EMPTY + (int)(c % BUFFERS));
         float *here = sums + (int)(c % BUFFERS) * sum_floats + warp * TILES * 16;
 #pragma unroll
         for (int i = 0; i < TILES; i++)
             if (t == 0) here[i * 16 + g] = sum[i][0], here[i * 16 + 8 + g] = sum[i][1];
-        barrier_arrive(FULL + (int)(c % BUFFERS));
+        mbarrier_arrive(FULL + (int)(c % BUFFERS));
     }
 #endif
 }

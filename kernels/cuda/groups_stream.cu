@@ -51,33 +51,33 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                        bar = full + (uint32_t)(8 * stage);
         const int64_t of = tile * WARPS + lane, chunk = steps.begin + step;
         if (lane == 0)
-            barrier_expect(bar, n_tiles * (GROUPS_CHUNK_BYTES + w.chunk_scale) + 2 * X_TILE);
+            mbarrier_expect(bar, n_tiles * (GROUPS_CHUNK_BYTES + w.chunk_scale) + 2 * X_TILE);
         __syncwarp();
         if (lane >= n_tiles) return;
-        bytes_load(to + (uint32_t)(lane * GROUPS_CHUNK_BYTES),
-                   (const char *)w.codes + (of * w.chunks + chunk) * GROUPS_CHUNK_BYTES,
-                   GROUPS_CHUNK_BYTES, bar, READ_ONCE);
-        bytes_load(to + (uint32_t)(CODES + lane * w.chunk_scale),
-                   (const char *)w.scales +
-                       (of * w.n_groups + (chunk * GROUPS_CHUNK >> w.group_shift)) * SCALE_ROW,
-                   w.chunk_scale, bar, READ_ONCE);
+        tma_load_bytes(to + (uint32_t)(lane * GROUPS_CHUNK_BYTES),
+                       (const char *)w.codes + (of * w.chunks + chunk) * GROUPS_CHUNK_BYTES,
+                       GROUPS_CHUNK_BYTES, bar, READ_ONCE);
+        tma_load_bytes(to + (uint32_t)(CODES + lane * w.chunk_scale),
+                       (const char *)w.scales +
+                           (of * w.n_groups + (chunk * GROUPS_CHUNK >> w.group_shift)) * SCALE_ROW,
+                       w.chunk_scale, bar, READ_ONCE);
     };
     auto request_x = [&](int step, int stage) {
         const uint32_t to = ring + (uint32_t)(stage * j.stage_bytes),
                        bar = full + (uint32_t)(8 * stage);
         for (int i = 0; i < 2 && lane == 0; i++)
-            tile_load(to + (uint32_t)(i * X_TILE), &x_map,
-                      (steps.begin + step) * GROUPS_CHUNK + i * 64, 0, bar, READ_AGAIN);
+            tma_load(to + (uint32_t)(i * X_TILE), &x_map,
+                     (steps.begin + step) * GROUPS_CHUNK + i * 64, 0, bar, READ_AGAIN);
     };
     const bool fetches = warp == WARPS;
     const int ahead = min(j.stages, n_steps);
     if (fetches) {
         if (lane == 0) {
             for (int i = 0; i < j.stages; i++) {
-                barrier_init(full + (uint32_t)(8 * i), 1);
-                barrier_init(empty + (uint32_t)(8 * i), WARPS);
+                mbarrier_init(full + (uint32_t)(8 * i), 1);
+                mbarrier_init(empty + (uint32_t)(8 * i), WARPS);
             }
-            barrier_init_done();
+            mbarrier_init_done();
         }
         __syncwarp();
         for (int i = 0; i < ahead; i++) request_w(i, i);
@@ -89,7 +89,7 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
         for (int i = 0; i < ahead; i++) request_x(i, i);
         for (int i = ahead; i < n_steps; i++) {
             const int stage = i % j.stages;
-            barrier_wait(empty + (uint32_t)(8 * stage), (i / j.stages - 1) & 1);
+            mbarrier_wait(empty + (uint32_t)(8 * stage), (i / j.stages - 1) & 1);
             request_w(i, stage);
             request_x(i, stage);
         }
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                            codes =
                                at + 2 * X_TILE + (uint32_t)(warp * GROUPS_CHUNK_BYTES + lane * 16),
                            scales = at + 2 * X_TILE + CODES + (uint32_t)(warp * w.chunk_scale);
-            barrier_wait(full + (uint32_t)(8 * stage), round & 1);
+            mbarrier_wait(full + (uint32_t)(8 * stage), round & 1);
             const uint4 top = load_shared(codes), bottom = load_shared(codes + 512);
 #pragma unroll
             for (int word = 0; word < 4; word++) { // 32 columns
@@ -118,14 +118,14 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                 for (int h = 0; h < 2; h++) {
                     const int step16 = 2 * word + h, keep = (step16 & (in_unit - 1)) != 0;
                     const bool ends = ((step16 + 1) & (in_unit - 1)) == 0;
-                    products_begin();
-                    product<N>::registers(of_group, operand[h], b + 2 * h, keep, T());
-                    if constexpr (OFFSET) product<N>::registers(of_x, ones, b + 2 * h, keep, T());
-                    products_commit();
+                    wgmma_fence();
+                    wgmma<N>::rs(of_group, operand[h], b + 2 * h, keep, T());
+                    if constexpr (OFFSET) wgmma<N>::rs(of_x, ones, b + 2 * h, keep, T());
+                    wgmma_commit();
                     if (!ends && h == 0) continue;
-                    products_wait<0>();
-                    products_done(of_group);
-                    if constexpr (OFFSET) products_done(of_x);
+                    wgmma_wait<0>();
+                    wgmma_fence_results(of_group);
+                    if constexpr (OFFSET) wgmma_fence_results(of_x);
                     if (!ends) continue;
                     const int u = step16 >> w.unit_shift;
                     float2 by[2]; // scale and offset of rows g and g + 8
@@ -142,13 +142,13 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                         if constexpr (OFFSET) sum[e] = fmaf(by[e / 2 % 2].y, of_x[e], sum[e]);
                     }
                 }
-                products_read(operand);
+                wgmma_fence_operand(operand);
             }
             __syncwarp();
-            if (lane == 0) barrier_arrive(empty + (uint32_t)(8 * stage));
+            if (lane == 0) mbarrier_arrive(empty + (uint32_t)(8 * stage));
             if (++stage == j.stages) stage = 0, round++;
         }
-        barrier_of(1, WARPS * 32); // all have read the ring
+        named_barrier(1, WARPS * 32); // all have read the ring
         put_sums(sum, ring, a.n, warp, lane);
     }
     __syncwarp();

@@ -62,38 +62,38 @@ static inline void pdl_launch_cluster(void (*kernel)(Params...), dim3 grid, dim3
 // --- barriers ------------------------------------------------------------------------------------
 
 // bar: a shared address of 8 bytes. A phase ends after so many arrivals and all bytes that were expected.
-__device__ __forceinline__ void barrier_init(uint32_t bar, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint32_t bar, int arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
-// After all barrier_init of a thread: copies and other blocks see them.
-__device__ __forceinline__ void barrier_init_done(void) {
+// After all mbarrier_init of a thread: copies and other blocks see them.
+__device__ __forceinline__ void mbarrier_init_done(void) {
     asm volatile("fence.mbarrier_init.release.cluster;\nfence.proxy.async;" ::: "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint32_t bar) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t bar) {
     asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-__device__ __forceinline__ void barrier_expect(uint32_t bar, int bytes) { // arrives too
+__device__ __forceinline__ void mbarrier_expect(uint32_t bar, int bytes) { // arrives too
     asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(bar), "r"(bytes)
                  : "memory");
 }
 // Until the phase of this parity has ended.
-__device__ __forceinline__ void barrier_wait(uint32_t bar, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint32_t bar, int parity) {
     asm volatile("{\n.reg .pred done;\n"
                  "again:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
                  "@done bra passed;\nbra again;\npassed:\n}" ::"r"(bar),
                  "r"(parity)
                  : "memory");
 }
-// More registers for the warpgroups that multiply, fewer for the one that fetches (all its warps
+// More registers for the warpgroups that multiply, fewer for the one that loads (all its warps
 // say it).
-template <int registers> __device__ __forceinline__ void registers_more(void) {
+template <int registers> __device__ __forceinline__ void setmaxnreg_inc(void) {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers));
 }
-template <int registers> __device__ __forceinline__ void registers_fewer(void) {
+template <int registers> __device__ __forceinline__ void setmaxnreg_dec(void) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers));
 }
 // Some of the block's warps: n threads.
-__device__ __forceinline__ void barrier_of(int id, int n) {
+__device__ __forceinline__ void named_barrier(int id, int n) {
     asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(n) : "memory");
 }
 
@@ -103,8 +103,8 @@ constexpr uint64_t READ_ONCE = 0x12f0000000000000ull, READ_AGAIN = 0x14f00000000
                        0x1000000000000000ull; // L2's policies: first to go, last to go, neither
 
 // A box of `map` whose first element is (row, k), to shared memory; its bytes count at `bar`.
-__device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap *map, int k, int row,
-                                          uint32_t bar, uint64_t policy) {
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, int k, int row,
+                                         uint32_t bar, uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
                  "l"(map), "r"(k), "r"(row), "r"(bar), "l"(policy)
@@ -112,9 +112,9 @@ __device__ __forceinline__ void tile_load(uint32_t to, const CUtensorMap *map, i
 }
 // The same to the same place in the blocks of `mask` of the cluster, counting at each one's own
 // barrier.
-__device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensorMap *map, int k,
-                                                     int row, uint32_t bar, int mask,
-                                                     uint64_t policy) {
+__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap *map, int k,
+                                                   int row, uint32_t bar, int mask,
+                                                   uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  ".multicast::cluster.L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5, %6;" ::"r"(to),
                  "l"(map), "r"(k), "r"(row), "r"(bar), "h"((uint16_t)mask), "l"(policy)
@@ -122,8 +122,8 @@ __device__ __forceinline__ void tile_load_shared_out(uint32_t to, const CUtensor
 }
 
 // `bytes` bytes, a multiple of 16, likewise.
-__device__ __forceinline__ void bytes_load(uint32_t to, const void *from, int bytes, uint32_t bar,
-                                           uint64_t policy) {
+__device__ __forceinline__ void tma_load_bytes(uint32_t to, const void *from, int bytes,
+                                               uint32_t bar, uint64_t policy) {
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint "
                  "[%0], [%1], %2, [%3], %4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(bar), "l"(policy)
@@ -164,113 +164,113 @@ __device__ __forceinline__ float2 cluster_load_pair(uint32_t from) {
     return v;
 }
 
-// --- products ------------------------------------------------------------------------------------
+// --- wgmma ---------------------------------------------------------------------------------------
 
 // Of a tile at `address`; + 2 for each further 16 k (32 bytes).
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
            (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
 }
-// The whole warpgroup calls begin, products, commit. begin orders them behind its writes of registers.
-__device__ __forceinline__ void products_begin(void) {
+// The whole warpgroup calls fence, wgmma, commit. The fence orders them behind its writes of registers.
+__device__ __forceinline__ void wgmma_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 }
-__device__ __forceinline__ void products_commit(void) {
+__device__ __forceinline__ void wgmma_commit(void) {
     asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
 // Until at most `pending` groups are under way. The sums are the caller's again after <0>.
-template <int pending> __device__ __forceinline__ void products_wait(void) {
+template <int pending> __device__ __forceinline__ void wgmma_wait(void) {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
 }
 
-// The compiler neither reads sums before the products_wait above it, nor reuses A's registers.
-template <int N> __device__ __forceinline__ void products_done(float (&d)[N]) {
+// The compiler neither reads sums before the wgmma_wait above it, nor reuses A's registers.
+template <int N> __device__ __forceinline__ void wgmma_fence_results(float (&d)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) asm volatile("" : "+f"(d[i])::"memory");
 }
-template <int N> __device__ __forceinline__ void products_read(const uint32_t (&a)[N][4]) {
+template <int N> __device__ __forceinline__ void wgmma_fence_operand(const uint32_t (&a)[N][4]) {
 #pragma unroll
     for (int i = 0; i < N; i++)
         asm volatile("" ::"r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]));
 }
 
-// product<N>::shared(d, a, b, keep, T()): d = (keep ? d : 0) + A B, descriptors; ::registers
-// likewise with A's words, which must stay as they are until products_wait; ::registers_turned: B
+// wgmma<N>::ss(d, a, b, keep, T()): d = (keep ? d : 0) + A B, descriptors; ::rs
+// likewise with A's words, which must stay as they are until wgmma_wait; ::rs_transposed: B
 // lies k by k, 64 columns in 128 bytes (attention_hopper.cu).
-template <int N> struct product;
+template <int N> struct wgmma;
 
-#define LIST_4 "%0,%1,%2,%3"
-#define LIST_8 LIST_4 ",%4,%5,%6,%7"
-#define LIST_16 LIST_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
-#define LIST_32 LIST_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
-#define LIST_64                                                                                    \
-    LIST_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"   \
-            "52,%53,%54,%55,"                                                                      \
-            "%56,%57,%58,%59,%60,%61,%62,%63"
-#define LIST_128                                                                                   \
-    LIST_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"   \
-            "84,%85,%86,%87,"                                                                      \
-            "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%" \
-            "107,%108,%109,"                                                                       \
-            "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%"    \
-            "126,%127"
-#define SUMS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
-#define SUMS_8(i) SUMS_4(i), SUMS_4((i) + 4)
-#define SUMS_16(i) SUMS_8(i), SUMS_8((i) + 8)
-#define SUMS_32(i) SUMS_16(i), SUMS_16((i) + 16)
-#define SUMS_64(i) SUMS_32(i), SUMS_32((i) + 32)
-#define SUMS_128(i) SUMS_64(i), SUMS_64((i) + 64)
+#define REGISTERS_4 "%0,%1,%2,%3"
+#define REGISTERS_8 REGISTERS_4 ",%4,%5,%6,%7"
+#define REGISTERS_16 REGISTERS_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
+#define REGISTERS_32 REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define REGISTERS_64                                                                               \
+    REGISTERS_32                                                                                   \
+        ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"       \
+        "52,%53,%54,%55,"                                                                          \
+        "%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGISTERS_128                                                                              \
+    REGISTERS_64                                                                                   \
+        ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"       \
+        "84,%85,%86,%87,"                                                                          \
+        "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%"     \
+        "107,%108,%109,"                                                                           \
+        "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%"        \
+        "126,%127"
+#define ACCUMULATORS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
+#define ACCUMULATORS_8(i) ACCUMULATORS_4(i), ACCUMULATORS_4((i) + 4)
+#define ACCUMULATORS_16(i) ACCUMULATORS_8(i), ACCUMULATORS_8((i) + 8)
+#define ACCUMULATORS_32(i) ACCUMULATORS_16(i), ACCUMULATORS_16((i) + 16)
+#define ACCUMULATORS_64(i) ACCUMULATORS_32(i), ACCUMULATORS_32((i) + 32)
+#define ACCUMULATORS_128(i) ACCUMULATORS_64(i), ACCUMULATORS_64((i) + 64)
 
-#define PRODUCT_SHARED(N, COUNT, A, B, KEEP, TYPE)                                                 \
+#define WGMMA_SS(N, COUNT, A, B, KEEP, TYPE)                                                       \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST_##COUNT \
-                 "}, %" A ", %" B ", keep, 1, 1, 0, 0;\n}"                                         \
-                 : SUMS_##COUNT(0)                                                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                   \
+                 " {" REGISTERS_##COUNT "}, %" A ", %" B ", keep, 1, 1, 0, 0;\n}"                  \
+                 : ACCUMULATORS_##COUNT(0)                                                         \
                  : "l"(a), "l"(b), "r"(keep))
-#define PRODUCT_REGISTERS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE, TURNED)                         \
+#define WGMMA_RS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE, TRANSPOSED)                              \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
-                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE " {" LIST_##COUNT \
-                 "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B ", keep, 1, 1, " TURNED ";\n}"        \
-                 : SUMS_##COUNT(0)                                                                 \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                   \
+                 " {" REGISTERS_##COUNT "}, {%" A0 ",%" A1 ",%" A2 ",%" A3 "}, %" B                \
+                                        ", keep, 1, 1, " TRANSPOSED ";\n}"                         \
+                 : ACCUMULATORS_##COUNT(0)                                                         \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(keep))
 // P0 ...: the operands after the COUNT sums, by number.
-#define PRODUCT(N, COUNT, P0, P1, P2, P3, P4, P5)                                                  \
-    template <> struct product<N> {                                                                \
-        static __device__ __forceinline__ void shared(float (&d)[COUNT], uint64_t a, uint64_t b,   \
-                                                      int keep, __nv_bfloat16) {                   \
-            PRODUCT_SHARED(N, COUNT, P0, P1, P2, "bf16");                                          \
+#define WGMMA(N, COUNT, P0, P1, P2, P3, P4, P5)                                                    \
+    template <> struct wgmma<N> {                                                                  \
+        static __device__ __forceinline__ void ss(float (&d)[COUNT], uint64_t a, uint64_t b,       \
+                                                  int keep, __nv_bfloat16) {                       \
+            WGMMA_SS(N, COUNT, P0, P1, P2, "bf16");                                                \
         }                                                                                          \
-        static __device__ __forceinline__ void shared(float (&d)[COUNT], uint64_t a, uint64_t b,   \
-                                                      int keep, __half) {                          \
-            PRODUCT_SHARED(N, COUNT, P0, P1, P2, "f16");                                           \
+        static __device__ __forceinline__ void ss(float (&d)[COUNT], uint64_t a, uint64_t b,       \
+                                                  int keep, __half) {                              \
+            WGMMA_SS(N, COUNT, P0, P1, P2, "f16");                                                 \
         }                                                                                          \
-        static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
-                                                         const uint32_t (&a)[4], uint64_t b,       \
-                                                         int keep, __nv_bfloat16) {                \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "0");                      \
+        static __device__ __forceinline__ void rs(float (&d)[COUNT], const uint32_t (&a)[4],       \
+                                                  uint64_t b, int keep, __nv_bfloat16) {           \
+            WGMMA_RS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "0");                               \
         }                                                                                          \
-        static __device__ __forceinline__ void registers(float (&d)[COUNT],                        \
-                                                         const uint32_t (&a)[4], uint64_t b,       \
-                                                         int keep, __half) {                       \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "0");                       \
+        static __device__ __forceinline__ void rs(float (&d)[COUNT], const uint32_t (&a)[4],       \
+                                                  uint64_t b, int keep, __half) {                  \
+            WGMMA_RS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "0");                                \
         }                                                                                          \
-        static __device__ __forceinline__ void registers_turned(float (&d)[COUNT],                 \
-                                                                const uint32_t (&a)[4],            \
-                                                                uint64_t b, int keep,              \
-                                                                __nv_bfloat16) {                   \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "1");                      \
+        static __device__ __forceinline__ void rs_transposed(float (&d)[COUNT],                    \
+                                                             const uint32_t (&a)[4], uint64_t b,   \
+                                                             int keep, __nv_bfloat16) {            \
+            WGMMA_RS(N, COUNT, P0, P1, P2, P3, P4, P5, "bf16", "1");                               \
         }                                                                                          \
-        static __device__ __forceinline__ void registers_turned(float (&d)[COUNT],                 \
-                                                                const uint32_t (&a)[4],            \
-                                                                uint64_t b, int keep, __half) {    \
-            PRODUCT_REGISTERS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "1");                       \
+        static __device__ __forceinline__ void rs_transposed(float (&d)[COUNT],                    \
+                                                             const uint32_t (&a)[4], uint64_t b,   \
+                                                             int keep, __half) {                   \
+            WGMMA_RS(N, COUNT, P0, P1, P2, P3, P4, P5, "f16", "1");                                \
         }                                                                                          \
     }
-PRODUCT(8, 4, "4", "5", "6", "7", "8", "9");
-PRODUCT(16, 8, "8", "9", "10", "11", "12", "13");
-PRODUCT(32, 16, "16", "17", "18", "19", "20", "21");
-PRODUCT(64, 32, "32", "33", "34", "35", "36", "37");
-PRODUCT(128, 64, "64", "65", "66", "67", "68", "69");
-PRODUCT(256, 128, "128", "129", "130", "131", "132", "133");
+WGMMA(8, 4, "4", "5", "6", "7", "8", "9");
+WGMMA(16, 8, "8", "9", "10", "11", "12", "13");
+WGMMA(32, 16, "16", "17", "18", "19", "20", "21");
+WGMMA(64, 32, "32", "33", "34", "35", "36", "37");
+WGMMA(128, 64, "64", "65", "66", "67", "68", "69");
+WGMMA(256, 128, "128", "129", "130", "131", "132", "133");
 
 #endif // PARLEY_SM90A

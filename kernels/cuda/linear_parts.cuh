@@ -70,12 +70,11 @@ static inline bool linear_parts_cover(const struct cuda_linear *a) {
 template <typename T, typename W, int N, int BYTES = (int)sizeof(W)> struct stage_products {
     __device__ __forceinline__ static void run(float (&sum)[N / 2], uint32_t w, uint32_t x,
                                                bool keep) {
-        products_begin();
+        wgmma_fence();
         uint64_t a = tile_descriptor(w), b = tile_descriptor(x);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            product<N>::shared(sum, a + 2 * i, b + 2 * i, keep || i > 0, T());
-        products_commit();
+        for (int i = 0; i < 4; i++) wgmma<N>::ss(sum, a + 2 * i, b + 2 * i, keep || i > 0, T());
+        wgmma_commit();
     }
 };
 // W of 8 bits: a lane fetches the pairs of k that the product wants of it and widens them
@@ -103,13 +102,13 @@ template <typename T, typename W, int N> struct stage_products<T, W, N, 1> {
                 a[i][0] = widen_low(top, T(), W()), a[i][1] = widen_low(bottom, T(), W());
                 a[i][2] = widen_high(top, T(), W()), a[i][3] = widen_high(bottom, T(), W());
             }
-            products_begin();
+            wgmma_fence();
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                product<N>::registers(sum, a[i], b + half * (N * SWIZZLED_ROW >> 4) + 2 * i,
-                                      keep || half + i > 0, T());
-            products_commit();
-            products_wait<0>();
+                wgmma<N>::rs(sum, a[i], b + half * (N * SWIZZLED_ROW >> 4) + 2 * i,
+                             keep || half + i > 0, T());
+            wgmma_commit();
+            wgmma_wait<0>();
 #pragma unroll
             for (int i = 0; i < 4; i++) // the products have read them until here
                 asm volatile("" ::"r"(a[i][0]), "r"(a[i][1]), "r"(a[i][2]), "r"(a[i][3]));

@@ -70,26 +70,26 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
         uint32_t to = ring + (uint32_t)(stage * S::bytes), bar = full + (uint32_t)(8 * stage);
         int k = (steps.begin + step) * S::k;
         const int first = (GATED ? tile : 2 * tile) * j.half;
-        barrier_expect(bar, 2 * j.half * SWIZZLED_ROW + S::x_tiles * S::x_tile);
-        tile_load(to, &w_map, k, first, bar, READ_ONCE);
-        tile_load(to + BOX, &w_map, k, first + (GATED ? a.rows / 2 : j.half), bar, READ_ONCE);
+        mbarrier_expect(bar, 2 * j.half * SWIZZLED_ROW + S::x_tiles * S::x_tile);
+        tma_load(to, &w_map, k, first, bar, READ_ONCE);
+        tma_load(to + BOX, &w_map, k, first + (GATED ? a.rows / 2 : j.half), bar, READ_ONCE);
     };
     auto request_x = [&](int step, int stage) {
         uint32_t to = ring + (uint32_t)(stage * S::bytes + S::w_bytes);
         uint32_t bar = full + (uint32_t)(8 * stage);
 #pragma unroll
         for (int i = 0; i < S::x_tiles; i++)
-            tile_load(to + (uint32_t)(i * S::x_tile), &x_map, (steps.begin + step) * S::k + i * 64,
-                      0, bar, READ_AGAIN);
+            tma_load(to + (uint32_t)(i * S::x_tile), &x_map, (steps.begin + step) * S::k + i * 64,
+                     0, bar, READ_AGAIN);
     };
     const bool asks = warp == WARPS && lane == 0;
     const int ahead = min(S::stages, n_steps);
     if (asks) {
         for (int i = 0; i < S::stages; i++) {
-            barrier_init(full + (uint32_t)(8 * i), 1);
-            barrier_init(empty + (uint32_t)(8 * i), WARPS);
+            mbarrier_init(full + (uint32_t)(8 * i), 1);
+            mbarrier_init(empty + (uint32_t)(8 * i), WARPS);
         }
-        barrier_init_done();
+        mbarrier_init_done();
         for (int i = 0; i < ahead; i++) request_w(i, i);
     }
     __syncthreads();
@@ -100,21 +100,21 @@ __global__ void __launch_bounds__(THREADS, sizeof(W) == 1 && N == 128 ? 1 : 2) /
         for (int i = 0; i < ahead; i++) request_x(i, i);
         for (int i = ahead; i < n_steps; i++) {
             int stage = i % S::stages;
-            barrier_wait(empty + (uint32_t)(8 * stage), (i / S::stages - 1) & 1);
+            mbarrier_wait(empty + (uint32_t)(8 * stage), (i / S::stages - 1) & 1);
             request_w(i, stage);
             request_x(i, stage);
         }
     } else if (warp < WARPS) {
         for (int i = 0, stage = 0, round = 0; i < n_steps; i++) {
             uint32_t at = ring + (uint32_t)(stage * S::bytes);
-            barrier_wait(full + (uint32_t)(8 * stage), round & 1);
+            mbarrier_wait(full + (uint32_t)(8 * stage), round & 1);
             stage_products<T, W, N>::run(sum, at + (uint32_t)(warp / 4 * BOX), at + S::w_bytes,
                                          i > 0);
-            products_wait<0>(); // releases the stage as early as possible: memory is the bottleneck
-            if (lane == 0) barrier_arrive(empty + (uint32_t)(8 * stage));
+            wgmma_wait<0>(); // releases the stage as early as possible: memory is the bottleneck
+            if (lane == 0) mbarrier_arrive(empty + (uint32_t)(8 * stage));
             if (++stage == S::stages) stage = 0, round++;
         }
-        barrier_of(1, WARPS * 32); // all have read the ring
+        named_barrier(1, WARPS * 32); // all have read the ring
         put_sums(sum, ring, a.n, warp, lane);
     }
     __syncwarp();

@@ -48,7 +48,7 @@ __device__ __forceinline__ void leave(const struct cuda_linear &a, const float (
     const int thread = (int)threadIdx.x % 128, lane = thread % 32;
     const int at = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
     for (int first = 0; first < N && x_row + first < a.n; first += LEAVING) {
-        barrier_of(id, 128); // those before have been read
+        named_barrier(id, 128); // those before have been read
 #pragma unroll
         for (int c = 0; c < N / 8; c++) {
             if (c * 8 / LEAVING * LEAVING != first) continue;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void leave(const struct cuda_linear &a, const float (
             for (int e = 0; e < 4; e++)
                 desk[(c * 8 % LEAVING + column + e % 2) * PITCH + at + e / 2 * 8] = sum[4 * c + e];
         }
-        barrier_of(id, 128);
+        named_barrier(id, 128);
         constexpr int each = 8, across = (GATED ? 32 : 64) /
                                          each; // outputs of a thread; threads of a row of x
 #pragma unroll
@@ -95,10 +95,10 @@ __global__ void __launch_bounds__(THREADS, 1)
     pdl_trigger();
     if (threadIdx.x == 0) {
         for (int i = 0; i < S::stages; i++) {
-            barrier_init(full + (uint32_t)(8 * i), 1);
-            barrier_init(empty + (uint32_t)(8 * i), PAIR * WARPS);
+            mbarrier_init(full + (uint32_t)(8 * i), 1);
+            mbarrier_init(empty + (uint32_t)(8 * i), PAIR * WARPS);
         }
-        barrier_init_done();
+        mbarrier_init_done();
     }
     __syncthreads();
     cluster_sync();
@@ -109,36 +109,36 @@ __global__ void __launch_bounds__(THREADS, 1)
         if (++stage == S::stages) stage = 0, round++;
     };
     if (warp >= WARPS) {
-        registers_fewer<40>();
+        setmaxnreg_dec<40>();
         for (int at = cluster; warp == WARPS && lane == 0 && at < j.n_pairs; at += clusters) {
             const int x_row = (at % j.x_pairs * PAIR + rank) * N, tile = at / j.x_pairs;
             for (int step = 0; step < j.cut.steps; step++, next_stage()) {
-                if (round > 0) barrier_wait(empty + (uint32_t)(8 * stage), (round - 1) & 1);
+                if (round > 0) mbarrier_wait(empty + (uint32_t)(8 * stage), (round - 1) & 1);
                 uint32_t to = ring + (uint32_t)(stage * S::bytes),
                          bar = full + (uint32_t)(8 * stage);
                 int k = step * S::k;
-                barrier_expect(bar, S::bytes);
+                mbarrier_expect(bar, S::bytes);
                 // This block's half of W's tile, for both: the rows of warpgroup `rank`.
                 uint32_t half = to + (uint32_t)(rank * HALF);
                 constexpr int all = (1 << PAIR) - 1;
                 if (GATED) {
                     int gate = tile * ROWS / 2 + rank * 32;
-                    tile_load_shared_out(half, &w_map, k, gate, bar, all, READ_PLAIN);
-                    tile_load_shared_out(half + HALF / 2, &w_map, k, a.rows / 2 + gate, bar, all,
-                                         READ_PLAIN);
+                    tma_load_multicast(half, &w_map, k, gate, bar, all, READ_PLAIN);
+                    tma_load_multicast(half + HALF / 2, &w_map, k, a.rows / 2 + gate, bar, all,
+                                       READ_PLAIN);
                 } else {
-                    tile_load_shared_out(half, &w_map, k, tile * ROWS + rank * 64, bar, all,
-                                         READ_PLAIN);
+                    tma_load_multicast(half, &w_map, k, tile * ROWS + rank * 64, bar, all,
+                                       READ_PLAIN);
                 }
 #pragma unroll
                 for (int i = 0; i < S::x_tiles; i++)
-                    tile_load(to + (uint32_t)(2 * HALF + i * S::x_tile), &x_map, k + i * 64, x_row,
-                              bar, READ_PLAIN);
+                    tma_load(to + (uint32_t)(2 * HALF + i * S::x_tile), &x_map, k + i * 64, x_row,
+                             bar, READ_PLAIN);
             }
         }
         __syncwarp();
     } else {
-        registers_more<232>();
+        setmaxnreg_inc<232>();
         const int group = warp / 4;
         float *desk = (float *)(shared + (ring - shared_address(shared)) + S::stages * S::bytes +
                                 group * DESK);
@@ -154,14 +154,14 @@ __global__ void __launch_bounds__(THREADS, 1)
                 int before = -1;
                 for (int step = steps.begin; step < steps.end; step++, next_stage()) {
                     uint32_t from = ring + (uint32_t)(stage * S::bytes);
-                    barrier_wait(full + (uint32_t)(8 * stage), round & 1);
+                    mbarrier_wait(full + (uint32_t)(8 * stage), round & 1);
                     stage_products<T, W, N>::run(sum, from + (uint32_t)(group * HALF),
                                                  from + 2 * HALF, step > steps.begin);
-                    products_wait<1>();
+                    wgmma_wait<1>();
                     if (before >= 0) release(before);
                     before = stage;
                 }
-                products_wait<0>();
+                wgmma_wait<0>();
                 release(before);
                 if (PARTS && part > 0) {
 #pragma unroll

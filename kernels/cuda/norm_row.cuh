@@ -41,12 +41,11 @@ __device__ __forceinline__ void norm_constants_load(struct norm_constants<VECTOR
     }
 }
 
-// One row, normed, to `to`; by the block's first THREADS threads. together() is their barrier, of all
+// One row, normed, to `to`; by the block's first THREADS threads. sync() is their barrier, of all
 // threads if the block has no others. None after the last store.
-template <typename T, int VECTORS, int THREADS, typename Together>
+template <typename T, int VECTORS, int THREADS, typename Sync>
 __device__ __forceinline__ void norm_row(T *to, const T *x, const struct cuda_linear &a,
-                                         const struct norm_constants<VECTORS> &c,
-                                         Together together) {
+                                         const struct norm_constants<VECTORS> &c, Sync sync) {
     __shared__ float parts[2][NORM_VECTORS_MOST / 32];
     constexpr int WARPS = THREADS / 32;
     static_assert(VECTORS * WARPS <= NORM_VECTORS_MOST / 32, "more parts than there is room for");
@@ -73,7 +72,7 @@ __device__ __forceinline__ void norm_row(T *to, const T *x, const struct cuda_li
             sum = warp_sum(sum);
             if (lane == 0) parts[0][warp + i * WARPS] = sum;
         }
-        together();
+        sync();
         mean = warp_sum(lane < warps ? parts[0][lane] : 0.0f) / (float)a.cols;
     }
 #pragma unroll
@@ -84,7 +83,7 @@ __device__ __forceinline__ void norm_row(T *to, const T *x, const struct cuda_li
         sum = warp_sum((int)threadIdx.x + i * THREADS < n ? sum : 0.0f);
         if (lane == 0) parts[1][warp + i * WARPS] = sum;
     }
-    together();
+    sync();
     float scale = norm_scale(warp_sum(lane < warps ? parts[1][lane] : 0.0f), a.cols, a.norm_eps);
 #pragma unroll
     for (int i = 0; i < VECTORS; i++) {
