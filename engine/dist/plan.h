@@ -42,8 +42,9 @@ struct plan {
     // Of a batch.
     int32_t n_rows, n_seqs, n_logits, n_groups, n_map, n_virtual,
         virtual_width; // n_map: of all maps
-    // Bytes of the payload: in `payload` if they fit. Otherwise in a second message, or, where it is like the last such
-    // payload of its slot but for a few words, those are in `payload`: n_changed structs plan_change. -1: it is not.
+    // n_payload: bytes of the payload. A payload that fits stands in `payload`. A larger one comes in a second message,
+    // or, if it differs from the slot's last large payload in a few words only, as n_changed structs plan_change in
+    // `payload`. n_changed -1: the payload is not sent as changes.
     int64_t n_payload, n_changed;
     _Alignas(8) char payload[PLAN_INLINE_BYTES];
 };
@@ -53,8 +54,8 @@ static inline int32_t plan_slot(const struct plan *p) {
     return p->kind == PLAN_STEP ? p->first : 0;
 }
 
-// A step of many sessions that decode is like the one before but for its ids and positions, and a message
-// that fits `plan` reaches the ranks several times as soon as two.
+// A step in which many sessions decode differs from the step before in ids and positions alone. One message that fits
+// struct plan reaches the ranks several times as soon as two messages.
 struct plan_change {
     uint32_t at; // the word: its offset in the payload, divided by 4
     uint32_t value;
