@@ -2,8 +2,10 @@
 #include "ws/instances.h"
 #include "base/cgroup.h"
 #include "base/err.h"
+#include "base/log.h"
 #include "sessions/sessions.h"
 #include "ws/progress.h"
+#include "ws/suggestions.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>
@@ -276,7 +278,15 @@ int instances_add_one(const struct instances *v, struct hosted *h, struct sessio
                                  .sampling = info->suggested};
     TRY(serve_config_sampling(c, &o.sampling, err));
     TRY(sampling_params_check(&o.sampling, info->n_vocab, err));
-    TRY(sessions_add_instance(ss, &o, err));
+    // A file that is not as it should be costs no model: the chat is empty without it too.
+    char *suggestions = NULL, quoted[1200];
+    struct err why = {0};
+    if (suggestions_read(c->model.model, &suggestions, &why) < 0)
+        log_warn("model.suggestions", "error=%s", log_quote(quoted, sizeof quoted, why.text));
+    o.suggestions = suggestions;
+    int rc = sessions_add_instance(ss, &o, err);
+    free(suggestions);
+    if (rc < 0) return rc;
     hosted_set(h, HOSTED_OPEN);
     return 0;
 }

@@ -137,6 +137,7 @@ static void free_model(struct served_model *m) {
     if (!m) return;
     free(m->name);
     free(m->alias);
+    free(m->suggestions);
     free(m);
 }
 
@@ -147,6 +148,7 @@ static struct served_model *model_new(const struct instance_options *o,
     if (!m) return NULL;
     m->name = record_strdup(info->model_name, &failed);
     m->alias = o->alias && *o->alias ? record_strdup(o->alias, &failed) : NULL;
+    m->suggestions = record_strdup(o->suggestions, &failed);
     m->engine = o->engine;
     m->info = info;
     m->sampling = o->sampling;
@@ -212,6 +214,7 @@ static struct served_model *model_with(const struct served_model *m, const struc
     *other = *m;
     other->name = record_strdup(m->name, &failed);
     other->alias = record_strdup(m->alias, &failed);
+    other->suggestions = record_strdup(m->suggestions, &failed);
     other->engine = i->engine;
     other->info = i->info;
     atomic_init(&other->holds, 1);

@@ -78,7 +78,8 @@ struct served_model {
     int64_t session_len;
     int64_t loaded_s;                          // since 1970
     const struct volatile_text *volatile_text; // borrowed from the options; NULL: none
-    atomic_int holds; // the placement's and those of placement_hold; the last one frees it
+    char *suggestions; // for an empty chat: a JSON array (ws/suggestions.h); NULL: none
+    atomic_int holds;  // the placement's and those of placement_hold; the last one frees it
     struct served_model *prev, *next;
 };
 
@@ -95,6 +96,7 @@ struct instance_options {
     struct sampling_params sampling;
     // Outlives the placement and every hold of a model. NULL: none
     const struct volatile_text *volatile_text;
+    const char *suggestions; // as in served_model; the first instance's are used
 };
 
 struct placement {

@@ -24,7 +24,8 @@ import { adoptTurn } from './turns.js';
  *   Where a search has found its words. parts: text around them, every second one is a word.
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
- *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>}} Model
+ *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>,
+ *   suggestions?: Array<{title: string, text: string}>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
  *   message?: string}} Pending
  *   A message that the server has not accepted yet. The browser stores it until it is a turn or is discarded.

@@ -42,6 +42,7 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
         json_close(w, '}');
     }
     json_close(w, ']');
+    if (m->suggestions) json_put_raw(w, "suggestions", m->suggestions, strlen(m->suggestions));
     sampling_json_put(w, "sampling", &defaults, sampling_rows_in(SAMPLING_SERVER));
     json_close(w, '}');
 }

@@ -28,8 +28,15 @@ test('two models: the empty chat has a list; the header and the session show the
   await page.waitForSelector('#fresh-model');
   assert.deepEqual(await page.locator('#fresh-model option').allInnerTexts(), ['demo-model', 'other-model']);
   assert.equal(await page.inputValue('#fresh-model'), 'demo-model');
+  // What is suggested comes from the folder of the model that was chosen; this one has no such file.
+  assert.equal(await page.locator('.suggestion').count(), 6);
   await page.selectOption('#fresh-model', 'other-model');
   await page.waitForSelector('.header .model:has-text("other-model")');
+  await page.waitForSelector('.suggestion', { state: 'detached' });
+  assert.ok(await page.isVisible('.empty h2'));
+  await page.selectOption('#fresh-model', 'demo-model');
+  await page.waitForSelector('.suggestion');
+  await page.selectOption('#fresh-model', 'other-model');
   await say(page, 'Hello.');
   await settled(page, 1);
   const client = await server.connect();
@@ -98,7 +105,7 @@ test('a model that is loaded while the page is open is offered, and one that is 
   assert.equal(await page.isVisible('#fresh-model'), false);
   const offered = (wanted) =>
     until(wanted.join(), async () => {
-      await page.mouse.move(400, 300);
+      await page.mouse.move(100, 300); // over another element: the list
       await page.mouse.move(700, 500); // the reader is there
       return (await page.locator('#fresh-model option').allInnerTexts()).join() === wanted.join();
     });
