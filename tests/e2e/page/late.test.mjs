@@ -44,7 +44,7 @@ test('a panel of a session does not open over another one', async (t) => {
   await page.goto(`${server.url}/#s=fake`);
   await fromMenu(page, 'inspect');
   await page.click('.new-button');
-  await page.waitForSelector('.suggestion');
+  await page.waitForSelector('.empty');
   gate.open();
   await page.click(settings); // the part is there when this opens
   await page.waitForSelector('dialog.settings');
