@@ -16,18 +16,44 @@ static void err_fill(struct err *err, int code, const char *text, size_t len) {
     for (char *p = err->text; *p; p++)
         if ((unsigned char)*p < 0x20) *p = ' ';
     err->code = code;
+    err->facts = (struct err_facts){0};
+}
+
+static void err_format(struct err *err, int code, const char *fmt, va_list ap) {
+    char text[sizeof err->text + 4];
+    int n = vsnprintf(text, sizeof text, fmt, ap);
+    if (n < 0) n = 0;
+    err_fill(err, code, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
 }
 
 int err_set(struct err *err, int code, const char *fmt, ...) {
     if (!err) return code;
-    char text[sizeof err->text + 4];
     va_list ap;
     va_start(ap, fmt);
-    int n = vsnprintf(text, sizeof text, fmt, ap);
+    err_format(err, code, fmt, ap);
     va_end(ap);
-    if (n < 0) n = 0;
-    err_fill(err, code, text, (size_t)n < sizeof text ? (size_t)n : sizeof text - 1);
     return code;
+}
+
+int err_key(struct err *err, int code, const char *key, const char *fmt, ...) {
+    if (!err) return code;
+    va_list ap;
+    va_start(ap, fmt);
+    err_format(err, code, fmt, ap);
+    va_end(ap);
+    size_t len = strlen(key);
+    if (len < sizeof err->facts.key) memcpy(err->facts.key, key, len + 1);
+    return code;
+}
+
+int err_full(struct err *err, const struct err_facts *facts, const char *fmt, ...) {
+    if (!err) return E_FULL;
+    va_list ap;
+    va_start(ap, fmt);
+    err_format(err, E_FULL, fmt, ap);
+    va_end(ap);
+    err->facts = *facts;
+    return E_FULL;
 }
 
 static int errno_code(int e) {

@@ -4,6 +4,8 @@
 // last parameter is a struct err *, which is set once, at the point of failure. Callers pass it on
 // unchanged.
 #pragma once
+#include <stdbool.h>
+#include <stdint.h>
 
 enum err_code {
     E_NOMEM = -1,        // memory, cache blocks or another sized resource is exhausted
@@ -25,14 +27,32 @@ enum err_code {
     E_INTERNAL = -17, // one of our own invariants does not hold
 };
 
+// What a program may need beside the code, so that it does not read the sentence. All zero: nothing.
+struct err_facts {
+    char key[32]; // the name of the wrong value, as the caller spelled it; "": none
+    // E_FULL: how much was to be put in (at_least: a lower bound), how much fits now, and how much fits
+    // into the empty container. most 0: not said.
+    int64_t need, left, most;
+    bool at_least;
+};
+
 struct err {
     int code;       // 0 or an E_*
     char text[512]; // one sentence without a trailing full stop or newline; "" when code is 0
+    struct err_facts facts;
 };
 
 // Fills *err (which may be NULL) and returns code, so that a failure is one statement:
 //     return err_set(err, E_NOTFOUND, "%s: no tensor named '%s'", path, name);
 int err_set(struct err *err, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+// As err_set, with the name of the wrong value. A name that is too long is left out.
+int err_key(struct err *err, int code, const char *key, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+// As err_set with E_FULL, with the figures of facts. facts: borrowed for the call.
+int err_full(struct err *err, const struct err_facts *facts, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
 
 // As err_set, with ": " and strerror(errno) after the text. Returns E_NOMEM for ENOMEM, E_FULL for
 // ENOSPC and EDQUOT, E_NOTFOUND for ENOENT, E_DENIED for EACCES and EPERM, E_IO otherwise.

@@ -21,7 +21,8 @@ const char *json_string(const cJSON *obj, const char *key) {
 static int find(const cJSON *obj, const char *key, const cJSON **item, struct err *err) {
     *item = NULL;
     if (!obj) return JSON_ABSENT;
-    if (!cJSON_IsObject(obj)) return err_set(err, E_INVAL, "'%s' is not in a JSON object", key);
+    if (!cJSON_IsObject(obj))
+        return err_key(err, E_INVAL, key, "'%s' is not in a JSON object", key);
     *item = cJSON_GetObjectItemCaseSensitive(obj, key);
     return *item && !cJSON_IsNull(*item) ? JSON_PRESENT : JSON_ABSENT;
 }
@@ -30,7 +31,7 @@ int json_get_string(const cJSON *obj, const char *key, const char **out, struct 
     const cJSON *item;
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
-    if (!cJSON_IsString(item)) return err_set(err, E_INVAL, "'%s' must be a string", key);
+    if (!cJSON_IsString(item)) return err_key(err, E_INVAL, key, "'%s' must be a string", key);
     *out = item->valuestring;
     return JSON_PRESENT;
 }
@@ -39,7 +40,7 @@ int json_get_bool(const cJSON *obj, const char *key, bool *out, struct err *err)
     const cJSON *item;
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
-    if (!cJSON_IsBool(item)) return err_set(err, E_INVAL, "'%s' must be true or false", key);
+    if (!cJSON_IsBool(item)) return err_key(err, E_INVAL, key, "'%s' must be true or false", key);
     *out = cJSON_IsTrue(item);
     return JSON_PRESENT;
 }
@@ -55,7 +56,7 @@ int json_get_int(const cJSON *obj, const char *key, int64_t min, int64_t max, in
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
     if (!is_integer(item) || (int64_t)item->valuedouble < min || (int64_t)item->valuedouble > max)
-        return err_set(err, E_INVAL, "'%s' must be a whole number from %lld to %lld", key,
+        return err_key(err, E_INVAL, key, "'%s' must be a whole number from %lld to %lld", key,
                        (long long)(min < -INTEGER_MAX ? -INTEGER_MAX : min),
                        (long long)(max > INTEGER_MAX ? INTEGER_MAX : max));
     *out = (int64_t)item->valuedouble;
@@ -80,7 +81,7 @@ int json_get_u64(const cJSON *obj, const char *key, uint64_t *out, struct err *e
     if (rc != JSON_PRESENT) return rc;
     if (cJSON_IsString(item) && parse_u64(item->valuestring, out)) return JSON_PRESENT;
     if (!is_integer(item) || item->valuedouble < 0)
-        return err_set(err, E_INVAL,
+        return err_key(err, E_INVAL, key,
                        "'%s' must be a whole number from 0 to 2^64 - 1, as a string of digits "
                        "where it is above 2^53 - 1",
                        key);
@@ -94,7 +95,7 @@ int json_get_double(const cJSON *obj, const char *key, double min, double max, d
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
     if (!cJSON_IsNumber(item) || !(item->valuedouble >= min && item->valuedouble <= max))
-        return err_set(err, E_INVAL, "'%s' must be a number from %g to %g", key, min, max);
+        return err_key(err, E_INVAL, key, "'%s' must be a number from %g to %g", key, min, max);
     *out = item->valuedouble;
     return JSON_PRESENT;
 }
@@ -103,7 +104,7 @@ int json_get_object(const cJSON *obj, const char *key, const cJSON **out, struct
     const cJSON *item;
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
-    if (!cJSON_IsObject(item)) return err_set(err, E_INVAL, "'%s' must be an object", key);
+    if (!cJSON_IsObject(item)) return err_key(err, E_INVAL, key, "'%s' must be an object", key);
     *out = item;
     return JSON_PRESENT;
 }
@@ -116,7 +117,7 @@ int json_copy_ids(const cJSON *array, const char *key, int32_t **out, size_t *n,
     cJSON_ArrayForEach(item, array) {
         double v = cJSON_IsNumber(item) ? item->valuedouble : -1;
         if (!(v >= 0 && v <= INT32_MAX) || v != (double)(int32_t)v)
-            return err_set(err, cJSON_IsNumber(item) ? E_LIMIT : E_INVAL,
+            return err_key(err, cJSON_IsNumber(item) ? E_LIMIT : E_INVAL, key,
                            "'%s' must hold token ids; the value at index %zu is not one", key, *n);
         (*out)[(*n)++] = (int32_t)v;
     }
@@ -127,7 +128,7 @@ int json_get_array(const cJSON *obj, const char *key, const cJSON **out, struct 
     const cJSON *item;
     int rc = find(obj, key, &item, err);
     if (rc != JSON_PRESENT) return rc;
-    if (!cJSON_IsArray(item)) return err_set(err, E_INVAL, "'%s' must be an array", key);
+    if (!cJSON_IsArray(item)) return err_key(err, E_INVAL, key, "'%s' must be an array", key);
     *out = item;
     return JSON_PRESENT;
 }

@@ -170,8 +170,9 @@ struct session_answer { // borrowed during the callback
     const char *request_id; // "" for none
     const char *code;       // wire code: "session_busy" ...
     const char *message;
-    const char *session_id; // or NULL
-    int64_t retry_after_ms; // 0: none
+    const char *session_id;        // or NULL
+    int64_t retry_after_ms;        // 0: none
+    const struct err_facts *facts; // ERROR: what message says, for programs; NULL: nothing
     struct session_view session;
     bool reset, more, deleted;
     int64_t seq, turn;

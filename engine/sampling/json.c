@@ -14,9 +14,9 @@ static int read_float(const cJSON *o, const struct sampling_row *r, float *out, 
     int rc = json_get_double(o, r->name, r->min, r->max, &v, err);
     if (rc != JSON_PRESENT) return rc;
     if ((float)v == 0 && v != 0)
-        return err_set(err, E_INVAL, "'%s' is too small for a float", r->name);
+        return err_key(err, E_INVAL, r->name, "'%s' is too small for a float", r->name);
     if (r->above_min && v <= r->min)
-        return err_set(err, E_INVAL, "'%s' must be above %g", r->name, r->min);
+        return err_key(err, E_INVAL, r->name, "'%s' must be above %g", r->name, r->min);
     *out = (float)v;
     return rc;
 }
@@ -41,22 +41,26 @@ static int parse_token_id(const char *s, int32_t n_vocab, int32_t *out) {
 static int read_biases(const cJSON *value, const struct sampling_row *r, struct sampling_params *p,
                        int32_t n_vocab, struct err *err) {
     if (!cJSON_IsObject(value))
-        return err_set(err, E_INVAL, "logit_bias must be an object of token id: bias");
+        return err_key(err, E_INVAL, "logit_bias",
+                       "logit_bias must be an object of token id: bias");
     p->n_bias = 0;
     const cJSON *item;
     cJSON_ArrayForEach(item, value) {
         int32_t id = 0;
         if (p->n_bias == SAMPLING_MAX_BIAS)
-            return err_set(err, E_INVAL, "logit_bias has more than %d entries", SAMPLING_MAX_BIAS);
+            return err_key(err, E_INVAL, "logit_bias", "logit_bias has more than %d entries",
+                           SAMPLING_MAX_BIAS);
         if (parse_token_id(item->string, n_vocab, &id) < 0)
-            return err_set(err, E_INVAL, "a key of logit_bias is not a token id below %d", n_vocab);
+            return err_key(err, E_INVAL, "logit_bias",
+                           "a key of logit_bias is not a token id below %d", n_vocab);
         if (!cJSON_IsNumber(item) || !isfinite(item->valuedouble) || item->valuedouble < r->min ||
             item->valuedouble > r->max)
-            return err_set(err, E_INVAL, "logit_bias of token %d must be a number from %g to %g",
-                           id, r->min, r->max);
+            return err_key(err, E_INVAL, "logit_bias",
+                           "logit_bias of token %d must be a number from %g to %g", id, r->min,
+                           r->max);
         for (int i = 0; i < p->n_bias; i++)
             if (p->bias[i].id == id)
-                return err_set(err, E_INVAL, "logit_bias names token %d twice", id);
+                return err_key(err, E_INVAL, "logit_bias", "logit_bias names token %d twice", id);
         p->bias[p->n_bias++] = (struct logit_bias){id, (float)item->valuedouble};
     }
     return JSON_PRESENT;
@@ -70,8 +74,9 @@ static int read_list(const cJSON *list, const struct sampling_row *r, struct sam
     cJSON_ArrayForEach(id, list) {
         double v = cJSON_IsNumber(id) ? id->valuedouble : -1;
         if (!(v >= 0 && v < n_vocab) || v != floor(v))
-            return err_set(err, E_INVAL, "%s has a list with a value that is no token id below %d",
-                           r->name, n_vocab);
+            return err_key(err, E_INVAL, r->name,
+                           "%s has a list with a value that is no token id below %d", r->name,
+                           n_vocab);
         if (n <= SAMPLING_WORD_TOKENS) ids[n++] = (int32_t)v;
     }
     return sampling_words_add_ids(w, r->name, ids, n, err);
@@ -83,8 +88,8 @@ static int read_entry(const cJSON *item, const struct sampling_row *r, struct sa
     if (cJSON_IsString(item))
         return sampling_words_add_text(w, r->name, item->valuestring, strlen(item->valuestring),
                                        err);
-    return err_set(err, E_INVAL, "%s must be a string, or a list of strings and lists of token ids",
-                   r->name);
+    return err_key(err, E_INVAL, r->name,
+                   "%s must be a string, or a list of strings and lists of token ids", r->name);
 }
 
 static int read_words(const cJSON *value, const struct sampling_row *r, struct sampling_words *w,
@@ -135,7 +140,7 @@ static int read_grammar(const cJSON *value, const struct sampling_row *r, struct
         cJSON *inner = json_parse(text, strlen(text), &json_limits_message, &why);
         bool nested = inner && cJSON_IsString(inner);
         if (!inner || nested)
-            rc = err_set(err, E_INVAL, "'%s' is not JSON: %s", r->name,
+            rc = err_key(err, E_INVAL, r->name, "'%s' is not JSON: %s", r->name,
                          inner ? "it is a string in a string" : why.text);
         else
             rc = read_grammar(inner, r, p, err);
@@ -147,7 +152,7 @@ static int read_grammar(const cJSON *value, const struct sampling_row *r, struct
                   : err_set(err, E_NOMEM, "no memory for %s", r->name);
         free(text);
     } else {
-        rc = err_set(err, E_INVAL, "'%s' must be %s", r->name,
+        rc = err_key(err, E_INVAL, r->name, "'%s' must be %s", r->name,
                      kind == GRAMMAR_CHOICE ? "a list of strings"
                      : is_json              ? "a schema: an object, true or false"
                                             : "a string");

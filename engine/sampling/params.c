@@ -54,7 +54,7 @@ const int32_t *sampling_word_ids(const struct sampling_words *w, int32_t i, int3
 
 static int list_is_full(const char *name, const char *kind, int32_t most_units, const char *units,
                         struct err *err) {
-    return err_set(err, E_INVAL, "%s has more than %d %s, or more than %d %s in all", name,
+    return err_key(err, E_INVAL, name, "%s has more than %d %s, or more than %d %s in all", name,
                    SAMPLING_MAX_WORDS, kind, most_units, units);
 }
 
@@ -62,7 +62,7 @@ int sampling_words_add_text(struct sampling_words *w, const char *name, const ch
                             size_t len, struct err *err) {
     size_t from = w->n_texts > 0 ? w->text_ends[w->n_texts - 1] : 0;
     if (len == 0 || len >= SAMPLING_WORD_BYTES || memchr(text, 0, len))
-        return err_set(err, E_INVAL, "each string of %s must have 1 to %d bytes", name,
+        return err_key(err, E_INVAL, name, "each string of %s must have 1 to %d bytes", name,
                        SAMPLING_WORD_BYTES - 1);
     if (w->n_texts == SAMPLING_MAX_WORDS || from + len >= SAMPLING_TEXTS_BYTES)
         return list_is_full(name, "strings", SAMPLING_TEXTS_BYTES, "bytes", err);
@@ -76,7 +76,7 @@ int sampling_words_add_ids(struct sampling_words *w, const char *name, const int
                            struct err *err) {
     size_t from = w->n_lists > 0 ? w->list_ends[w->n_lists - 1] : 0;
     if (n == 0 || n > SAMPLING_WORD_TOKENS)
-        return err_set(err, E_INVAL, "each list of %s must have 1 to %d token ids", name,
+        return err_key(err, E_INVAL, name, "each list of %s must have 1 to %d token ids", name,
                        SAMPLING_WORD_TOKENS);
     if (w->n_lists == SAMPLING_MAX_WORDS || from + n > SAMPLING_LISTS_TOKENS)
         return list_is_full(name, "lists", SAMPLING_LISTS_TOKENS, "token ids", err);
@@ -92,40 +92,42 @@ static int check_float(const struct sampling_row *r, float v, struct err *err) {
     float min = (float)r->min, max = (float)r->max;
     if (r->above_min) {
         if (v > min && v <= max) return 0;
-        return err_set(err, E_INVAL, "%s is %g: it must be above %g and at most %g", r->name,
-                       (double)v, r->min, r->max);
+        return err_key(err, E_INVAL, r->name, "%s is %g: it must be above %g and at most %g",
+                       r->name, (double)v, r->min, r->max);
     }
     if (v >= min && v <= max) return 0;
-    return err_set(err, E_INVAL, "%s is %g: it must be from %g to %g", r->name, (double)v, r->min,
-                   r->max);
+    return err_key(err, E_INVAL, r->name, "%s is %g: it must be from %g to %g", r->name, (double)v,
+                   r->min, r->max);
 }
 
 static int check_int(const char *name, int64_t v, int64_t min, int64_t max, struct err *err) {
     if (v >= min && v <= max) return 0;
-    return err_set(err, E_INVAL, "%s is %lld: it must be from %lld to %lld", name, (long long)v,
-                   (long long)min, (long long)max);
+    return err_key(err, E_INVAL, name, "%s is %lld: it must be from %lld to %lld", name,
+                   (long long)v, (long long)min, (long long)max);
 }
 
 static int check_ms(const struct sampling_row *r, int64_t us, struct err *err) {
     if (us >= r->min * 1000 && us <= r->max * 1000) return 0;
-    return err_set(err, E_INVAL, "%s is %g: it must be from %g to %g", r->name, (double)us / 1000,
-                   r->min, r->max);
+    return err_key(err, E_INVAL, r->name, "%s is %g: it must be from %g to %g", r->name,
+                   (double)us / 1000, r->min, r->max);
 }
 
 static int check_id(const char *name, int32_t index, int32_t id, int32_t n_vocab, struct err *err) {
     if (id >= 0 && id < n_vocab) return 0;
-    return err_set(err, E_INVAL, "%s[%d] has token %d: ids are from 0 to %d", name, index, id,
+    return err_key(err, E_INVAL, name, "%s[%d] has token %d: ids are from 0 to %d", name, index, id,
                    n_vocab - 1);
 }
 
 static int check_biases(const struct sampling_row *r, const struct sampling_params *p,
                         int32_t n_vocab, struct err *err) {
-    TRY(check_int("number of logit biases", p->n_bias, 0, SAMPLING_MAX_BIAS, err));
+    if (p->n_bias < 0 || p->n_bias > SAMPLING_MAX_BIAS)
+        return err_key(err, E_INVAL, r->name, "%s has %d entries: at most %d are possible", r->name,
+                       p->n_bias, SAMPLING_MAX_BIAS);
     for (int32_t i = 0; i < p->n_bias; i++) {
         float b = p->bias[i].bias;
         TRY(check_id(r->name, i, p->bias[i].id, n_vocab, err));
         if (!(b >= r->min && b <= r->max) && b != -INFINITY)
-            return err_set(err, E_INVAL,
+            return err_key(err, E_INVAL, r->name,
                            "%s of token %d is %g: it must be from %g to %g, or minus infinity to "
                            "forbid it",
                            r->name, p->bias[i].id, (double)b, r->min, r->max);
@@ -137,12 +139,12 @@ static int check_biases(const struct sampling_row *r, const struct sampling_para
 static int check_ends(const struct sampling_row *r, const char *kind, const uint16_t *ends,
                       int32_t n, int32_t most_each, int32_t most, struct err *err) {
     if (n < 0 || n > SAMPLING_MAX_WORDS)
-        return err_set(err, E_INVAL, "%s has %d %s: at most %d are possible", r->name, n, kind,
-                       SAMPLING_MAX_WORDS);
+        return err_key(err, E_INVAL, r->name, "%s has %d %s: at most %d are possible", r->name, n,
+                       kind, SAMPLING_MAX_WORDS);
     for (int32_t i = 0, from = 0; i < n; from = ends[i++]) {
         if (ends[i] > from && ends[i] - from <= most_each && ends[i] <= most) continue;
-        return err_set(err, E_INVAL, "%s: entry %d of its %s is empty or too long", r->name, i,
-                       kind);
+        return err_key(err, E_INVAL, r->name, "%s: entry %d of its %s is empty or too long",
+                       r->name, i, kind);
     }
     return 0;
 }
@@ -157,8 +159,8 @@ static int check_words(const struct sampling_row *r, const struct sampling_words
         const char *text = sampling_word_text(w, i);
         size_t len = (size_t)(w->texts + w->text_ends[i] - text);
         if (len < 2 || strnlen(text, len) != len - 1)
-            return err_set(err, E_INVAL, "%s: entry %d of its texts is empty or not terminated",
-                           r->name, i);
+            return err_key(err, E_INVAL, r->name,
+                           "%s: entry %d of its texts is empty or not terminated", r->name, i);
     }
     for (int32_t i = 0; i < w->n_lists; i++) {
         int32_t n;
@@ -193,7 +195,8 @@ static int check_row(const struct sampling_row *r, const struct sampling_params 
 int sampling_params_check(const struct sampling_params *p, int32_t n_vocab, struct err *err) {
     for (int i = 0; i < n_sampling_rows; i++) TRY(check_row(&sampling_rows[i], p, n_vocab, err));
     if (p->grammar && p->ignore_eos)
-        return err_set(err, E_INVAL, "ignore_eos: an answer under %s ends where it is complete",
+        return err_key(err, E_INVAL, "ignore_eos",
+                       "ignore_eos: an answer under %s ends where it is complete",
                        grammar_kind_name(grammar_text_kind(p->grammar)));
     return 0;
 }

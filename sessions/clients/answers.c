@@ -31,15 +31,21 @@ const char *answer_code(int err_code) {
     }
 }
 
-void answer_later(struct sessions *ss, const struct asker *to, const char *code,
-                  int64_t retry_after_ms, const char *message) {
+static void answer(struct sessions *ss, const struct asker *to, const char *code,
+                   int64_t retry_after_ms, const char *message, const struct err_facts *facts) {
     struct session_answer a = {.kind = ANSWER_ERROR,
                                .request_id = to->request_id,
                                .code = code,
                                .message = message,
                                .session_id = to->session,
-                               .retry_after_ms = retry_after_ms};
+                               .retry_after_ms = retry_after_ms,
+                               .facts = facts};
     ss->cb.on_answer(ss->cb.ctx, to->client, &a);
+}
+
+void answer_later(struct sessions *ss, const struct asker *to, const char *code,
+                  int64_t retry_after_ms, const char *message) {
+    answer(ss, to, code, retry_after_ms, message, NULL);
 }
 
 struct session_answer answer_of(const struct request *r, enum session_answer_kind kind) {
@@ -61,8 +67,8 @@ void answer_fail(struct sessions *ss, const struct asker *to, const char *code, 
     answer_later(ss, to, code, 0, message);
 }
 
-void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
-                  const char *message) {
+static void answer_err(struct sessions *ss, const struct asker *to, const char *code, int err_code,
+                       const char *message, const struct err_facts *facts) {
     int64_t retry_ms = 0;
     if (err_code == E_BUSY) retry_ms = (routing_retry_us(ss, to->owner, to->priority) + 999) / 1000;
     if (err_code == E_NOMEM) {
@@ -70,8 +76,13 @@ void answer_error(struct sessions *ss, const struct asker *to, const char *code,
         retry_ms = RETRY_AFTER_MS;
         message = "the server is out of memory";
     }
-    answer_later(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms,
-                 message);
+    answer(ss, to, err_code == E_NOMEM || !code ? answer_code(err_code) : code, retry_ms, message,
+           facts);
+}
+
+void answer_error(struct sessions *ss, const struct asker *to, const char *code, int err_code,
+                  const char *message) {
+    answer_err(ss, to, code, err_code, message, NULL);
 }
 
 const char *job_code(const struct store_job *job) {
@@ -101,7 +112,7 @@ int refuse_err(struct sessions *ss, const struct request *r, const struct err *e
     struct asker to = asker_of(r);
     const struct owner *owner = err->code == E_BUSY ? owners_get(ss->owners, r->owner) : NULL;
     if (owner) to.owner = owner->number;
-    answer_error(ss, &to, NULL, err->code, err->text);
+    answer_err(ss, &to, NULL, err->code, err->text, &err->facts);
     return 0;
 }
 

@@ -15,7 +15,8 @@ static int check_lengths(const struct served_model *m, const struct request *o,
     int64_t memory_len = o->open.memory_len ? o->open.memory_len : m->memory_len;
     int64_t session_len = o->open.session_len ? o->open.session_len : m->session_len;
     if (memory_len < 1 || memory_len > info->max_memory_len)
-        return err_set(err, E_INVAL, "memory_len must be from 1 to %d", info->max_memory_len);
+        return err_key(err, E_INVAL, "memory_len", "memory_len must be from 1 to %d",
+                       info->max_memory_len);
     // The default number of sinks keeps a table's virtual tokens in sight, and gives way to a
     // memory_len that is smaller.
     int64_t sinks = m->sink_len;
@@ -24,14 +25,15 @@ static int check_lengths(const struct served_model *m, const struct request *o,
                        : sinks < memory_len  ? sinks
                                              : memory_len - 1;
     if (sink_len >= memory_len)
-        return err_set(err, E_INVAL, "sink_len must be less than memory_len (%lld)",
+        return err_key(err, E_INVAL, "sink_len", "sink_len must be less than memory_len (%lld)",
                        (long long)memory_len);
     if (session_len < 2 || session_len > info->max_session_len)
-        return err_set(err, E_INVAL,
+        return err_key(err, E_INVAL, "session_len",
                        "session_len must be from 2 to %lld, the most that this model takes",
                        (long long)info->max_session_len);
     if (r->prompt_rows >= session_len - 1)
-        return err_set(err, E_INVAL, "session_len %lld has no room behind %lld virtual tokens",
+        return err_key(err, E_INVAL, "session_len",
+                       "session_len %lld has no room behind %lld virtual tokens",
                        (long long)session_len, (long long)r->prompt_rows);
     r->memory_len = (int32_t)memory_len;
     r->sink_len = (int32_t)sink_len;
@@ -41,12 +43,13 @@ static int check_lengths(const struct served_model *m, const struct request *o,
 
 static int check_open(const struct request *o, struct err *err) {
     if (o->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
-        return err_set(err, E_INVAL, "cancel_after_ms must be from 1 to %d",
+        return err_key(err, E_INVAL, "cancel_after_ms", "cancel_after_ms must be from 1 to %d",
                        SESSION_CANCEL_AFTER_MAX_MS);
     if (o->title && strlen(o->title) > SESSION_TITLE_BYTES)
-        return err_set(err, E_INVAL, "title has more than %d bytes", SESSION_TITLE_BYTES);
+        return err_key(err, E_INVAL, "title", "title has more than %d bytes", SESSION_TITLE_BYTES);
     if (o->open.system && strlen(o->open.system) > SESSION_SYSTEM_BYTES)
-        return err_set(err, E_INVAL, "system has more than %d bytes", SESSION_SYSTEM_BYTES);
+        return err_key(err, E_INVAL, "system", "system has more than %d bytes",
+                       SESSION_SYSTEM_BYTES);
     if (o->note && strlen(o->note) > SESSION_NOTE_BYTES)
         return err_set(err, E_INVAL, "a session's note may have %d bytes", SESSION_NOTE_BYTES);
     return 0;

@@ -74,8 +74,7 @@ static int check_room(const struct session *s, const struct turn *t, size_t n, s
     int64_t left = s->rec.session_len - 1 - t->rec.log_first - t->rec.n_input;
     if (n == 0) return err_set(err, E_INVAL, "the answer has no tokens");
     if ((int64_t)n <= left) return 0;
-    return err_set(err, E_FULL, "answer too long: %zu tokens, %" PRId64 " left in this session", n,
-                   left > 0 ? left : 0);
+    return input_full(s, "answer", (int64_t)n, false, left, err);
 }
 
 // Where in the text each token ends, as far as its bytes tell.
@@ -273,9 +272,7 @@ int edit_given(struct session *s, const struct given_answer *g, int64_t parent,
     struct request none; // no client asked for it
     int64_t left = s->rec.session_len - 1 - tree_log_end(s, parent);
     if ((int64_t)(g->n_input + g->n_output) > left)
-        return err_set(err, E_FULL,
-                       "conversation too long: %zu tokens, %" PRId64 " left in this session",
-                       g->n_input + g->n_output, left > 0 ? left : 0);
+        return input_full(s, "conversation", (int64_t)(g->n_input + g->n_output), false, left, err);
     request_init(&none, REQUEST_EDIT);
     if (add_take(s, given_turn(s, g, parent), &none, out) < 0)
         return err_set(err, E_NOMEM, "the server is out of memory");
@@ -316,9 +313,7 @@ int write_start(struct session *s, const struct request *r) {
     if (ids.n_answer == 0)
         rc = err_set(&err, E_INVAL, "the answer has no tokens");
     else if ((int64_t)ids.n > left)
-        rc = err_set(&err, E_FULL,
-                     "message and answer too long: %zu tokens, %" PRId64 " left in this session",
-                     ids.n, left > 0 ? left : 0);
+        rc = input_full(s, "message and answer", (int64_t)ids.n, false, left, &err);
     if (rc < 0)
         refuse_err(s->service, r, &err), rc = 0;
     else

@@ -176,6 +176,20 @@ static size_t fewest_tokens(const struct engine_info *info, const char *text, si
     return len / (size_t)info->longest_token;
 }
 
+int input_full(const struct session *s, const char *what, int64_t n, bool at_least, int64_t left,
+               struct err *err) {
+    struct err_facts facts = {.need = n,
+                              .left = left > 0 ? left : 0,
+                              .most = s->rec.session_len - 1,
+                              .at_least = at_least};
+    const char *bound = at_least ? "at least " : "";
+    if (n > facts.most)
+        return err_full(err, &facts, "%s too long: %s%lld tokens, at most %lld fit in this session",
+                        what, bound, (long long)n, (long long)facts.most);
+    return err_full(err, &facts, "%s too long: %s%lld tokens, %lld left in this session", what,
+                    bound, (long long)n, (long long)facts.left);
+}
+
 int input_check(const struct session *s, const struct turn_input *in, struct err *err) {
     const struct served_model *m = service_model(s);
     if (!m) return input_no_model(s, err);
@@ -191,9 +205,8 @@ int input_check(const struct session *s, const struct turn_input *in, struct err
     size_t n = fewest_tokens(m->info, in->text, in->text_len);
     if (in->answer) n += fewest_tokens(m->info, in->answer, in->answer_len);
     if ((int64_t)n < s->rec.session_len) return 0;
-    return err_set(err, E_FULL,
-                   "message too long: at least %zu tokens, at most %lld fit in this session", n,
-                   (long long)s->rec.session_len - 1);
+    return input_full(s, "message", (int64_t)n, true, s->rec.session_len - 1 - (int64_t)s->n_log,
+                      err);
 }
 
 int input_make(const struct session *s, struct turn *t, struct err *err) {
@@ -212,13 +225,8 @@ int input_check_room(const struct session *s, const struct turn *t, size_t n, st
     if (n == 0 && t->rec.kind != INPUT_CONTINUE)
         return err_set(err, E_INVAL, "the input has no tokens");
     if ((int64_t)(s->n_log + n) < s->rec.session_len) return 0;
-    int64_t most = s->rec.session_len, left = most - 1 - (int64_t)s->n_log;
-    if ((int64_t)n >= most)
-        return err_set(err, E_FULL,
-                       "message too long: %zu tokens, at most %lld fit in this session", n,
-                       (long long)most - 1);
-    return err_set(err, E_FULL, "message too long: %zu tokens, %lld left in this session", n,
-                   (long long)(left > 0 ? left : 0));
+    return input_full(s, "message", (int64_t)n, false, s->rec.session_len - 1 - (int64_t)s->n_log,
+                      err);
 }
 
 int input_check_continue(const struct session *s, const struct turn *t, struct err *err) {

@@ -38,6 +38,10 @@ int input_no_model(const struct session *s, struct err *err);
 int input_check(const struct session *s, const struct turn_input *in, struct err *err);
 // Makes t->input, the ids that continue the present log, unless it has them already.
 int input_make(const struct session *s, struct turn *t, struct err *err);
+// The refusal of n tokens (at_least: n is a lower bound) where left fit. what: their noun, which begins the
+// sentence.
+int input_full(const struct session *s, const char *what, int64_t n, bool at_least, int64_t left,
+               struct err *err);
 // Whether n more tokens fit the session.
 int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err);
 // Whether the log that the turn would follow ends with an answer that can be continued.

@@ -131,15 +131,23 @@ test('unknown, closed, taken and busy sessions; lengths that cannot be', () => u
     [{ memory_len: 4, sink_len: 100 }, 'sink_len'], [{ memory_len: 0 }, 'memory_len'], [{ memory_len: -5 }, 'memory_len'],
     [{ session_len: max_session_len + 1 }, 'session_len'], [{ session_len: 0 }, 'session_len'], [{ session_len: 1e18 }, 'session_len'],
     [{ sink_len: -2 }, 'sink_len']])
-    isError(await client.ask({ type: 'session.open', ...fields }), 'invalid', culprit);
+    {
+      const answer = await client.ask({ type: 'session.open', ...fields });
+      isError(answer, 'invalid', culprit);
+      assert.equal(answer.key, culprit);
+    }
 }));
 
 test('input beyond session_len: the numbers, and nothing is appended', () => undisturbed(async () => {
   const author = await Follower.open(client, { session_len: 100 });
   const answer = await client.ask({ type: 'turn.start', session: author.session, input: { ids: Array(100).fill(5) } });
   isError(answer, 'session_full', '100');
+  assert.deepEqual(answer.room, { need: 100, left: 99, most: 99 });
   const huge = await client.ask({ type: 'turn.start', session: author.session, input: { content: 'word '.repeat(100000) } });
   isError(huge, 'session_full', 'at most 99 fit');
+  const { need, ...room } = huge.room;
+  assert.deepEqual(room, { at_least: true, left: 99, most: 99 });
+  assert.ok(need >= 100 && huge.message.includes(`at least ${need} tokens`), huge.message);
   assert.equal((await client.ask({ type: 'session.get', session: author.session })).session.n_tokens, 0);
 }));
 

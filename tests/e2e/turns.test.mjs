@@ -153,6 +153,7 @@ test('session_full: the numbers, and nothing is appended; reaching session_len e
   assert.equal(answer.code, 'session_full');
   // Its tokens, and those left beside one of the answer.
   for (const number of [6, 5]) assert.match(answer.message, new RegExp(`\\b${number}\\b`));
+  assert.deepEqual(answer.room, { need: 6, left: 5, most: 39 });
   const after = await state(author.session);
   assert.deepEqual([after.session.n_tokens, after.session.n_turns, after.turns.length, after.session.state], [34, 1, 1, 'idle']);
   const last = await author.say({ ids: [500] }, { sampling: { ...small, max_tokens: 100 } });

@@ -76,6 +76,26 @@ static void every_code_has_its_own_word(void **state) {
     assert_string_equal(err_name(1), "unknown");
 }
 
+static void facts_are_for_one_failure(void **state) {
+    struct err err;
+    assert_int_equal(err_key(&err, E_INVAL, "top_p", "%s is %d", "top_p", 2), E_INVAL);
+    assert_string_equal(err.text, "top_p is 2");
+    assert_string_equal(err.facts.key, "top_p");
+    assert_int_equal(err.facts.most, 0);
+    struct err_facts full = {.need = 24, .left = 23, .most = 99, .at_least = true};
+    assert_int_equal(err_full(&err, &full, "%d", 24), E_FULL);
+    assert_string_equal(err.facts.key, "");
+    assert_int_equal(err.facts.need, 24);
+    assert_true(err.facts.at_least);
+    err_key(&err, E_INVAL, "a_name_that_is_longer_than_any_key_can_be", "x");
+    assert_string_equal(err.facts.key, "");
+    assert_int_equal(err.facts.most, 0);
+    err_set(&err, E_IO, "x");
+    assert_int_equal(err.facts.need, 0);
+    assert_int_equal(err_key(NULL, E_INVAL, "k", "x"), E_INVAL);
+    assert_int_equal(err_full(NULL, &full, "x"), E_FULL);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(set_returns_code_and_fills_sentence),
@@ -83,6 +103,7 @@ int main(void) {
         cmocka_unit_test(own_text_may_be_wrapped),
         cmocka_unit_test(long_text_is_cut_between_characters),
         cmocka_unit_test(line_breaks_become_blanks),
+        cmocka_unit_test(facts_are_for_one_failure),
         cmocka_unit_test(errno_finds_its_code),
         cmocka_unit_test(every_code_has_its_own_word),
     };

@@ -241,11 +241,18 @@ static char *written(struct buf *b) {
 static void errors_and_small_messages(void **state) {
     struct buf b;
     buf_init(&b, 4096);
-    protocol_write_error(&b, "overloaded", "no \"room\"", "r", "s", 250);
+    protocol_write_error(&b, "overloaded", "no \"room\"", "r", "s", 250, NULL);
     assert_string_equal(
         written(&b),
         "{\"type\":\"error\",\"request_id\":\"r\",\"code\":\"overloaded\",\"message\":\"no "
         "\\\"room\\\"\",\"session\":\"s\",\"retry_after_ms\":250}");
+    buf_reset(&b);
+    struct err_facts facts = {.key = "input", .need = 24, .left = 0, .most = 23, .at_least = true};
+    protocol_write_error(&b, "session_full", "no", "", NULL, 0, &facts);
+    assert_string_equal(
+        written(&b),
+        "{\"type\":\"error\",\"code\":\"session_full\",\"message\":\"no\",\"key\":\"input\","
+        "\"room\":{\"need\":24,\"at_least\":true,\"left\":0,\"most\":23}}");
     buf_reset(&b);
     protocol_write_plain(&b, "pong", "");
     assert_string_equal(written(&b), "{\"type\":\"pong\"}");

@@ -175,8 +175,11 @@ function removed(id) {
 /** @param {unknown} error */
 export function sentence(error) {
   if (!(error instanceof Error)) return String(error);
-  // All figures of this one are counts, which the page writes with separators.
-  if (isCode(error, 'session_full')) return error.message.replace(/\d+/g, (digits) => count(Number(digits)));
+  const room = error instanceof RequestError && error.room;
+  if (room) {
+    const need = `${room.at_least ? 'at least ' : ''}${count(room.need)} tokens`;
+    return `Too long: ${need}, ${room.need > room.most ? `at most ${count(room.most)} fit` : `${count(room.left)} left`} in this chat.`;
+  }
   const after = error instanceof RequestError ? error.retryAfterMs : 0;
   const end = /[.!?]$/u.test(error.message) ? '' : '.';
   return after > 0 ? `${error.message}${end} Try again in ${duration(after)}.` : error.message;

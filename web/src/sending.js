@@ -78,10 +78,9 @@ export function discard(key) {
 }
 
 /** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */
-export function fitsNewSession({ code, message }) {
-  const tokens = /^message too long: (?:at least )?([\d,]+) tokens/i.exec(message ?? '')?.[1].replaceAll(',', '');
+export function fitsNewSession({ room }) {
   const { session_len: length = nextModel()?.session_len ?? 0 } = newSessionValues();
-  return code === 'session_full' && !!tokens && Number(tokens) < length;
+  return !!room && room.need < length;
 }
 
 /** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
@@ -95,8 +94,8 @@ async function deliver(chat, key, content) {
     );
     pendingAccepted(chat, key, answer.turn);
   } catch (error) {
-    const code = error instanceof RequestError ? error.code : 'internal';
-    setPending(chat, key, { phase: 'failed', code, message: sentence(error) });
+    const { code, room } = error instanceof RequestError ? error : { code: 'internal', room: undefined };
+    setPending(chat, key, { phase: 'failed', code, room, message: sentence(error) });
   } finally {
     clearTimeout(timer);
   }

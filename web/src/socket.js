@@ -4,7 +4,9 @@
 import { asText } from './format.js';
 
 /**
- * @typedef {{code: string, message: string, retry_after_ms?: number}} Failure
+ * @typedef {{need: number, at_least?: true, left: number, most: number}} Room
+ *   In tokens, of session_full: what a request needs, what is left, what an empty session holds.
+ * @typedef {{code: string, message: string, retry_after_ms?: number, key?: string, room?: Room}} Failure
  * @typedef {{message: any, key: string, fits?: (frame: any) => boolean, until?: string, again: boolean, timer: any,
  *   resolve: (frame: any) => void, reject: (failure: Failure) => void}} Request
  * @typedef {{url: string, token: () => string, onOpen: (hello: any) => void, onFrame: (frame: any) => void,
@@ -25,6 +27,8 @@ export class RequestError extends Error {
     super(failure.message);
     this.code = failure.code;
     this.retryAfterMs = failure.retry_after_ms ?? 0;
+    this.key = failure.key ?? ''; // the name of the wrong value
+    this.room = failure.room;
     this.frame = failure;
   }
 }

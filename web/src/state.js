@@ -27,7 +27,7 @@ import { adoptTurn } from './turns.js';
  *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>,
  *   suggestions?: Array<{title: string, text: string}>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
- *   message?: string}} Pending
+ *   message?: string, room?: import('./socket.js').Room}} Pending
  *   A message that the server has not accepted yet. The browser stores it until it is a turn or is discarded.
  *   slow: it has taken long enough to show. after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],

@@ -50,7 +50,7 @@ static void send_hello(struct connection *c, const char *request_id) {
 
 static void refuse_client(struct connection *c, const struct http_refusal *r,
                           const char *request_id) {
-    outgoing_error(&c->out, r->code, r->message, request_id, r->retry_after_ms);
+    outgoing_error(&c->out, r->code, r->message, request_id, r->retry_after_ms, NULL);
     socket_end(&c->out.socket, CLOSE_POLICY, r->code);
 }
 
@@ -73,7 +73,7 @@ static bool import_is_whole(struct connection *c, struct message *m) {
                         r->import.archive_len, net_served_us(c->service->net), &err);
     if (rc < 0) {
         const char *code = rc == E_LIMIT ? "too_large" : rc == E_BUSY ? "overloaded" : "invalid";
-        outgoing_error(&c->out, code, err.text, r->request_id, rc == E_BUSY ? 5000 : 0);
+        outgoing_error(&c->out, code, err.text, r->request_id, rc == E_BUSY ? 5000 : 0, NULL);
     } else if (m->more) {
         protocol_write_importing(outgoing_tx(&c->out), (int64_t)c->upload.text.len, r->request_id);
         outgoing_queue(&c->out);
@@ -90,7 +90,7 @@ static void handle_usage(struct connection *c, const struct message *m) {
     struct json_writer w;
     if (m->owners && !as->admin) {
         outgoing_error(&c->out, "forbidden", "counts of other owners are an administrator's",
-                       m->request.request_id, 0);
+                       m->request.request_id, 0, NULL);
         return;
     }
     json_writer_init(&w, outgoing_tx(&c->out));
@@ -135,7 +135,7 @@ static void handle_message(struct connection *c, struct decoding *d) {
     if (!owner_of(c) && (d->rc < 0 || m->type != MESSAGE_HELLO))
         refuse_client(c, &first, m->request.request_id);
     else if (d->rc < 0)
-        outgoing_error(&c->out, d->code, d->err.text, m->request.request_id, 0);
+        outgoing_error(&c->out, d->code, d->err.text, m->request.request_id, 0, &d->err.facts);
     else if (m->type == MESSAGE_HELLO)
         handle_hello(c, m);
     else
@@ -195,7 +195,7 @@ static void decode_elsewhere(struct connection *c, const struct json_limits *lim
     d->limits = *limits;
     d->n_vocab = n_vocab(c);
     if (socket_work_submit(&c->out.socket, &d->work, run_decode, done_decode) == 0) return;
-    outgoing_error(&c->out, "overloaded", "too many long messages are being read", "", 1000);
+    outgoing_error(&c->out, "overloaded", "too many long messages are being read", "", 1000, NULL);
     free(d->work.text);
     free(d);
 }
@@ -213,7 +213,7 @@ static void on_message(struct socket *s) {
 static void on_refuse(struct socket *s, const struct http_refusal *r) {
     char request_id[SESSION_REQUEST_ID_MAX + 1] = "";
     if (r->status == 429) message_glance(buf_z(&s->rx), s->rx.len, request_id);
-    outgoing_error((struct outgoing *)s, r->code, r->message, request_id, r->retry_after_ms);
+    outgoing_error((struct outgoing *)s, r->code, r->message, request_id, r->retry_after_ms, NULL);
 }
 
 static const struct socket_ops socket_ops = {.message = on_message,
@@ -233,13 +233,13 @@ static void on_tick(void *ws, int64_t now_us) {
 
 static void on_no_hello(void *ws) {
     struct connection *c = ws;
-    outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0);
+    outgoing_error(&c->out, "unauthorized", "no token came in time", "", 0, NULL);
     socket_end(&c->out.socket, CLOSE_POLICY, "no hello in time");
 }
 
 static void on_lost_token(void *ws) {
     struct connection *c = ws;
-    outgoing_error(&c->out, "unauthorized", "the token was removed", "", 0);
+    outgoing_error(&c->out, "unauthorized", "the token was removed", "", 0, NULL);
     socket_end(&c->out.socket, CLOSE_TOKEN, "the token was removed");
 }
 

@@ -79,10 +79,10 @@ void outgoing_queue(struct outgoing *o) {
 }
 
 void outgoing_error(struct outgoing *o, const char *code, const char *message,
-                    const char *request_id, int64_t retry_after_ms) {
+                    const char *request_id, int64_t retry_after_ms, const struct err_facts *facts) {
     if (o->socket.close_code) return;
     metric_add(o->socket.service->metrics.errors_out, 1);
-    protocol_write_error(outgoing_tx(o), code, message, request_id, NULL, retry_after_ms);
+    protocol_write_error(outgoing_tx(o), code, message, request_id, NULL, retry_after_ms, facts);
     outgoing_queue(o);
 }
 

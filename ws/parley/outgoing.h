@@ -31,7 +31,8 @@ void outgoing_release(struct outgoing *o);
 struct buf *outgoing_tx(struct outgoing *o);
 void outgoing_queue(struct outgoing *o);
 void outgoing_error(struct outgoing *o, const char *code, const char *message,
-                    const char *request_id, int64_t retry_after_ms);
+                    const char *request_id, int64_t retry_after_ms,
+                    const struct err_facts *facts); // or NULL
 
 // Of the connection's socket_ops.
 void outgoing_ended(struct socket *s);

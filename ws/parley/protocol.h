@@ -59,7 +59,8 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
 void protocol_write_plain(struct buf *out, const char *type, const char *request_id); // no fields
 void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id);
 void protocol_write_error(struct buf *out, const char *code, const char *message,
-                          const char *request_id, const char *session, int64_t retry_after_ms);
+                          const char *request_id, const char *session, int64_t retry_after_ms,
+                          const struct err_facts *facts); // or NULL
 // engine: for the texts of alternatives; NULL: they have none.
 void protocol_write_delta(struct buf *out, const struct session_event *ev, const char *session,
                           const struct engine *engine);

@@ -90,13 +90,23 @@ void protocol_write_importing(struct buf *out, int64_t bytes, const char *reques
 }
 
 void protocol_write_error(struct buf *out, const char *code, const char *message,
-                          const char *request_id, const char *session, int64_t retry_after_ms) {
+                          const char *request_id, const char *session, int64_t retry_after_ms,
+                          const struct err_facts *facts) {
     struct json_writer w;
     begin(&w, out, "error", request_id);
     json_put_string(&w, "code", code);
     json_put_string(&w, "message", message);
     if (session) json_put_string(&w, "session", session);
     if (retry_after_ms > 0) json_put_int(&w, "retry_after_ms", retry_after_ms);
+    if (facts && *facts->key) json_put_string(&w, "key", facts->key);
+    if (facts && facts->most > 0) {
+        json_open(&w, "room", '{');
+        json_put_int(&w, "need", facts->need);
+        if (facts->at_least) json_put_bool(&w, "at_least", true);
+        json_put_int(&w, "left", facts->left);
+        json_put_int(&w, "most", facts->most);
+        json_close(&w, '}');
+    }
     json_close(&w, '}');
 }
 
@@ -347,7 +357,7 @@ void protocol_write_answer(struct buf *out, struct json_gaps *gaps,
     bool in_pieces = a->kind == ANSWER_LIST || a->kind == ANSWER_EXPORTED || a->position;
     if (a->kind == ANSWER_ERROR) {
         protocol_write_error(out, a->code, a->message, a->request_id, a->session_id,
-                             a->retry_after_ms);
+                             a->retry_after_ms, a->facts);
         return;
     }
     if (a->kind == ANSWER_CHANGED) {

@@ -257,7 +257,7 @@ test('a message that does not fit is refused at its place with the numbers', asy
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'word '.repeat(20000));
   await page.waitForSelector('.pending .problem');
-  assert.match(await page.locator('.pending .problem').innerText(), /Message too long: at least \d{1,3},\d{3} tokens, at most 63 fit in this session/);
+  assert.match(await page.locator('.pending .problem').innerText(), /Too long: at least \d{1,3},\d{3} tokens, at most 63 fit in this chat/);
   await page.click('.pending button:has-text("Edit")');
   await page.waitForSelector('.pending', { state: 'detached' });
   assert.match(await page.inputValue('#message'), /^word word/);

@@ -28,7 +28,7 @@ test('it stays where it was sent, over newer turns and a reload, until it is dis
   await turns(page, 2);
   await page.waitForSelector('.pending .problem');
   assert.deepEqual(await bubbles(page), ['Hello!', LONG, 'Bye!']);
-  assert.match(await page.locator('.pending .problem').innerText(), /Message too long/);
+  assert.match(await page.locator('.pending .problem').innerText(), /Too long/);
   await page.click('.pending button:has-text("Discard")');
   await page.waitForSelector('.pending', { state: 'detached' });
   await page.reload();
@@ -64,7 +64,7 @@ test('Continue in a new session takes the latest messages along, and the text', 
 
 test('one text tells how much is left, and New session is offered only where it would help', async (t) => {
   const { page } = await refused(t);
-  const left = /(\d+) left in this session/.exec(await page.locator('.pending .problem').innerText())[1];
+  const left = /(\d+) left in this chat/.exec(await page.locator('.pending .problem').innerText())[1];
   assert.equal(await page.locator('.full-notice:visible').count(), 0);
   await page.click('.pending button:has-text("Edit")');
   const used = Number((await page.locator('.context-value').innerText()).split(' ')[0]);
@@ -73,6 +73,29 @@ test('one text tells how much is left, and New session is offered only where it 
   await page.press('#message', 'Enter');
   await page.waitForSelector('.pending .problem');
   assert.deepEqual(await page.locator('.pending button:not(.link-button)').allInnerTexts(), ['Edit', 'Discard']);
+});
+
+test('the page decides by an error\'s code and figures, whatever its words', async (t) => {
+  const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200, sampling: { max_tokens: 4 } });
+  const page = await newPage(t, await newContext(t), { expected: [/client message 'session.update'\/sampling\/top_p/] });
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    const upstream = socket.connectToServer();
+    upstream.onMessage((text) => {
+      const frame = JSON.parse(text);
+      socket.send(frame.type === 'error' ? JSON.stringify({ ...frame, message: 'nein' }) : text);
+    });
+  });
+  await page.goto(`${server.url}/#s=${id}`);
+  await connected(page);
+  await ask(page, 'Hello!');
+  await say(page, LONG);
+  await page.waitForSelector('.pending .problem:has-text("left in this chat")');
+  assert.deepEqual(await page.locator('.pending button:not(.link-button)').allInnerTexts(), ['Continue in a new session', 'New session', 'Edit', 'Discard']);
+  await page.click('.pending button:has-text("Discard")');
+  await page.click('.header [aria-label^="Settings"]');
+  await page.fill('#field-top_p', '0');
+  await page.click('.settings button[type=submit]');
+  await page.waitForSelector('.field.bad:has(#field-top_p) .field-hint:has-text("nein")');
 });
 
 test('a message whose page was closed before the answer can be sent again, once', async (t) => {

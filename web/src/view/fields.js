@@ -70,6 +70,15 @@ export const MEMORY = [
   },
 ];
 
+/** A value that a field has refused. */
+export class FieldError extends Error {
+  /** @param {Row} row @param {string} message */
+  constructor(row, message) {
+    super(`${row.label}: ${message}`);
+    this.key = row.key;
+  }
+}
+
 /** The error for a value, or ''. @param {Row} row @param {string} text @param {number} [max] */
 function complaint(row, text, max = row.max) {
   if (row.type === 'seed')
@@ -167,7 +176,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
     },
     /** The value, or undefined for the server's. Throws an error for an invalid value. */
     get() {
-      if (!check()) throw new Error(`${row.label}: ${hint.textContent}`);
+      if (!check()) throw new FieldError(row, hint.textContent ?? '');
       const text = input.value;
       if (!text) return undefined;
       if (row.type === 'seed') return text;

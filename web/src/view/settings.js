@@ -4,10 +4,11 @@ import { signOut, update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
 import { enterSends, newSession, notifies, setEnterSends, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
+import { RequestError } from '../socket.js';
 import { currentSession, model, nextModel, state, touch } from '../state.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
-import { grid, makeField, MEMORY, samplingGrid, samplingRows } from './fields.js';
+import { FieldError, grid, makeField, MEMORY, samplingGrid, samplingRows } from './fields.js';
 import { openManage } from './manage.js';
 import { openPresets } from './presets.js';
 import { openShortcuts } from './shortcuts.js';
@@ -74,9 +75,9 @@ function form(content, { fields, save, clear }) {
           toast('Settings saved.');
         } catch (error) {
           const message = error instanceof Error ? error.message : String(error);
-          // The server's error names the value.
-          const wrong = fields.find((field) => message.includes(field.row.key) || message.startsWith(`${field.row.label}:`));
-          if (wrong?.row && message.includes(wrong.row.key)) wrong.fail(message);
+          const key = error instanceof RequestError || error instanceof FieldError ? error.key : '';
+          const wrong = fields.find(({ row }) => row.key === key);
+          if (error instanceof RequestError) wrong?.fail(message);
           const folded = wrong?.element.closest('details');
           if (folded) folded.open = true;
           fail(message);
