@@ -21,7 +21,7 @@ test('a pipe in the place of a file: refused by name, nothing waits for its writ
     assert.match(stderr.trim().split('\n').at(-1), /^parley: \S+:? .*regular file$/, what);
   };
   cpSync(demo, model, { recursive: true });
-  const files = readdirSync(model).filter((name) => name !== 'README.md');
+  const files = readdirSync(model).filter((name) => name !== 'README.md' && name !== 'suggestions.json');
   assert.ok(files.length >= 7);
   for (const name of files) {
     const file = path.join(model, name);
@@ -31,6 +31,11 @@ test('a pipe in the place of a file: refused by name, nothing waits for its writ
     rmSync(file);
     renameSync(`${file}.kept`, file);
   }
+  // What the page suggests is no part of the model: it is served without.
+  rmSync(path.join(model, 'suggestions.json'));
+  execFileSync('mkfifo', [path.join(model, 'suggestions.json')]);
+  const server = await Server.start(t, { model });
+  assert.deepEqual((await server.connect()).hello.models.map(({ suggestions }) => suggestions), [undefined]);
   const serve = ['serve', '--model', demo, '--port', '0'];
   await refused('the token file', ...serve, '--db', ':memory:', '--token-file', fifo);
   await refused('the certificate', ...serve, '--db', ':memory:', '--tls-cert', fifo, '--tls-key', fifo);

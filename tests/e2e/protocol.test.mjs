@@ -57,7 +57,7 @@ test('the schema refuses unknown types, missing fields, fields of another type a
       const valid = validator(`${side}.${message.type}`);
       const refuses = (change, what) => assert.equal(valid({ ...message, ...change }), false, `${message.type}: ${what}`);
       const definition = schema.$defs[`${side}.${message.type}`];
-      const whole = definition.else ? schema.$defs[definition.else.$ref.split('/').at(-1)] : definition;
+      const whole = definition.else?.$ref ? schema.$defs[definition.else.$ref.split('/').at(-1)] : definition;
       for (const key of whole.required) {
         const { [key]: _, ...rest } = message;
         assert.equal(valid(rest), false, `${message.type} without ${key}`);

@@ -32,6 +32,10 @@ int engine_tokenize(const struct engine *e, const char *text, size_t len, bool s
     for (size_t i = 0; i < len; i++) TRY(token_list_push(out, (unsigned char)text[i]));
     return 0;
 }
+int engine_tokenize_start(const struct engine *e, const char *text, size_t len,
+                          struct token_list *out, struct err *err) {
+    return engine_tokenize(e, text, len, true, out, err);
+}
 int engine_tokenize_after(const struct engine *e, int32_t last_id, const char *text, size_t len,
                           struct token_list *out, struct err *err) {
     return engine_tokenize(e, text, len, true, out, err);

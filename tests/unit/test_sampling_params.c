@@ -99,8 +99,8 @@ static void test_bias(void **state) {
     }
     p.bias[1] = (struct logit_bias){-1, 0}, refuses(&p, "logit_bias");
     p.bias[1] = (struct logit_bias){N_VOCAB, 0}, refuses(&p, "logit_bias");
-    p = defaults(), p.n_bias = -1, refuses(&p, "logit biases");
-    p = defaults(), p.n_bias = SAMPLING_MAX_BIAS + 1, refuses(&p, "logit biases");
+    p = defaults(), p.n_bias = -1, refuses(&p, "logit_bias");
+    p = defaults(), p.n_bias = SAMPLING_MAX_BIAS + 1, refuses(&p, "logit_bias");
 }
 
 // Entries are read back as they were added. An empty one, a long one or one too many changes

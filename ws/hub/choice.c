@@ -34,6 +34,7 @@ static const char *const text_files[] = {
     "modules.json",
     "config_sentence_transformers.json",
     "1_Pooling/config.json",
+    "suggestions.json",
 };
 
 static const struct json_limits index_limits = {HUB_INDEX_BYTES, 4, 1000000};
