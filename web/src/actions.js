@@ -299,7 +299,7 @@ function lost(chat, error) {
       setChat(chat, { phase: 'ready', local: true }); // its first message never arrived: it can be sent again
       return;
     }
-    setChat(chat, { phase: 'failed', message: 'This session is not on the server.' });
+    setChat(chat, { phase: 'failed', message: 'This chat is not on the server.' });
     return;
   }
   setChat(chat, { phase: chat.phase === 'ready' ? 'ready' : 'failed', message: sentence(error) });
@@ -353,7 +353,7 @@ async function page(cursor) {
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {
       setList({ phase: 'failed' });
-      toast(`Couldn't load the list of sessions: ${sentence(error)}`, 'error');
+      toast(`Couldn't load the list of chats: ${sentence(error)}`, 'error');
     }
   }
 }
@@ -375,7 +375,7 @@ export async function rename(id, title) {
   try {
     await update(id, { title });
   } catch (error) {
-    toast(`Couldn't rename the session: ${sentence(error)}`, 'error');
+    toast(`Couldn't rename the chat: ${sentence(error)}`, 'error');
     touch('session', id);
   }
 }
@@ -383,14 +383,14 @@ export async function rename(id, title) {
 /** Removes a session from the list, and from the server when it can no longer be restored. @param {string} id */
 export function remove(id) {
   hide([id]);
-  toast('Session deleted.', 'info', { label: 'Undo', run: () => restore(id), ms: RESTORE_MS });
+  toast('Chat deleted.', 'info', { label: 'Undo', run: () => restore(id), ms: RESTORE_MS });
 }
 
 /** @param {string[]} ids */
 export function removeSeveral(ids) {
   if (ids.length === 1) return remove(ids[0]);
   hide(ids);
-  return toast(`${ids.length} sessions deleted.`, 'info', { label: 'Undo', run: () => ids.forEach(kept), ms: RESTORE_MS });
+  return toast(`${ids.length} chats deleted.`, 'info', { label: 'Undo', run: () => ids.forEach(kept), ms: RESTORE_MS });
 }
 
 /** @param {string[]} ids */
@@ -442,7 +442,7 @@ async function removeNow(id) {
     state.deleting.delete(id);
     if (isCode(error, 'disconnected')) return; // the next connection deletes it
     kept(id);
-    if (!isCode(error, 'session_not_found')) toast(`Couldn't delete the session: ${sentence(error)}`, 'error');
+    if (!isCode(error, 'session_not_found')) toast(`Couldn't delete the chat: ${sentence(error)}`, 'error');
   }
 }
 

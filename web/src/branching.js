@@ -100,7 +100,7 @@ export const showLater = () =>
 
 /** A new session that begins with the path up to a turn. @param {Turn} turn */
 export const branchOff = (turn) =>
-  attempt("Couldn't create the session", async (chat) => {
+  attempt("Couldn't create the chat", async (chat) => {
     const id = newId();
     await request(
       { type: 'session.fork', session: chat.id, turn: turn.turn, new_session: id },

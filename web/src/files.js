@@ -41,10 +41,10 @@ export function download(name, type, text) {
 export async function exportSession(id, kind) {
   try {
     const stem =
-      (state.sessions.get(id)?.title || 'session')
+      (state.sessions.get(id)?.title || 'chat')
         .replace(/[^\p{L}\p{N}]+/gu, '-')
         .replace(/^-|-$/g, '')
-        .slice(0, 60) || 'session';
+        .slice(0, 60) || 'chat';
     if (kind === 'json') download(`${stem}.json`, 'application/json', `${await fetchArchive(id)}\n`);
     else download(`${stem}.md`, 'text/markdown', toMarkdown(await fetchWhole(id)));
   } catch (error) {

@@ -25,7 +25,7 @@ const app = /** @type {HTMLElement} */ (document.getElementById('app'));
 app.replaceChildren(
   sidebar(
     connectionState,
-    iconButton('upload', 'Import sessions from files', { onclick: askImport }),
+    iconButton('upload', 'Import chats from files', { onclick: askImport }),
     iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
     iconButton('gear', 'Settings', { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
   ),

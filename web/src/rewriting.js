@@ -14,7 +14,7 @@ function exchangesIn({ turns }) {
     .filter((turn) => turn.state === 'done')
     .map((turn) => {
       const content = turn.input.content ?? turn.input.text;
-      if (!content) throw new Error('This session has messages of bare token ids. They mean nothing to another model.');
+      if (!content) throw new Error('This chat has messages of bare token ids. They mean nothing to another model.');
       return { content, text: proseOf(turn).trim() || '…' };
     });
 }

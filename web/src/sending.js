@@ -172,9 +172,9 @@ export function cancel(turn) {
 export function whyNot() {
   const session = currentSession();
   const chat = currentChat();
-  if (session?.state === 'closed') return 'This session is closed. You can read it but not continue it.';
-  if (isFull(session, chat)) return 'This session is full.';
-  if (chat && chat.phase !== 'ready') return 'The session is still loading.';
+  if (session?.state === 'closed') return 'This chat is closed. You can read it but not continue it.';
+  if (isFull(session, chat)) return 'This chat is full.';
+  if (chat && chat.phase !== 'ready') return 'The chat is still loading.';
   const known = session ? model(session.model) : nextModel();
   if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
   return '';

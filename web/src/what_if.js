@@ -31,7 +31,7 @@ const ended = (run, pair, number) =>
       const chat = state.chats.get(run.session);
       pair.now = (chat && turnOf(chat, number)) ?? pair.now;
       run.changed();
-      if (!chat) reject(new Error('The session was deleted.'));
+      if (!chat) reject(new Error('The chat was deleted.'));
       else if (pair.now?.state === 'done') resolve(undefined);
       else return;
       waiting.delete(look);
@@ -64,7 +64,7 @@ async function prepare(run, source, from, title, system) {
   } else {
     const { model, sampling, session_len, memory_len, sink_len, prompt } = source;
     if (prompt && !prompt.task)
-      throw new Error("The system prompt cannot be changed here: a new session cannot use this session's prompt table.");
+      throw new Error("The system prompt cannot be changed here: a new chat cannot use this chat's prompt table.");
     const shape = {
       ...{ model, sampling, session_len, memory_len, sink_len },
       ...(system ? { system } : {}),
@@ -104,7 +104,7 @@ export function startWhatIf(source, turn, { sampling, system, title }) {
  */
 async function follow(run, source, from, sampling, system, title) {
   const known = state.sessions.get(source);
-  if (!known) throw new Error('The session was deleted.');
+  if (!known) throw new Error('The chat was deleted.');
   const turns = await prepare(run, known, from, title, system);
   run.left = turns.length;
   for (const before of turns) {

@@ -102,7 +102,7 @@ for (const colorScheme of ['light', 'dark']) {
     await page.keyboard.press('Control+Slash');
     await check(page, 'shortcuts');
     await page.keyboard.press('Escape');
-    await page.click('.header [aria-label="Session menu"]');
+    await page.click('.header [aria-label="Chat menu"]');
     await check(page, 'menu');
     await page.click('[role=menuitem]:has-text("Rename")');
     await page.waitForSelector('.title-rename:focus');
@@ -165,7 +165,7 @@ test('landmarks, names and the quiet log', async (t) => {
   assert.equal(await page.getAttribute('html', 'lang'), 'en');
   await ask(page, 'My name is Zora.');
   assert.equal(await page.locator('main').count(), 1);
-  assert.equal(await page.locator('nav[aria-label="Sessions"]').count(), 1);
+  assert.equal(await page.locator('nav[aria-label="Chats"]').count(), 1);
   assert.equal(await page.locator('h1').count(), 1);
   assert.deepEqual(
     await page.locator('[role=log]').evaluateAll((all) => all.map((e) => e.getAttribute('aria-live'))),

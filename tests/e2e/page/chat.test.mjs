@@ -226,9 +226,9 @@ test('a full session says so and offers a new one', async (t) => {
   await page.waitForSelector('.full-notice.full');
   assert.match(
     await page.locator('.full-notice').innerText(),
-    /This session is full \(64 tokens\)/,
+    /This chat is full \(64 tokens\)/,
   );
-  assert.match(await page.locator('.facts').innerText(), /^Session full · /, 'not the limit of an answer');
+  assert.match(await page.locator('.facts').innerText(), /^Chat full · /, 'not the limit of an answer');
   assert.equal(await page.isVisible('[data-action=continue]'), false, 'there is no room to continue');
   await page.fill('#message', 'more');
   assert.equal(await page.isDisabled('.send'), true);

@@ -117,5 +117,5 @@ test('a file that seems too long for the session is said before it is sent', asy
   const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await choose(page, ['long.txt', 'text/plain', 'word '.repeat(400)]);
-  await page.waitForSelector('.composer-hint:has-text("About 500 tokens; 199 left in this session")');
+  await page.waitForSelector('.composer-hint:has-text("About 500 tokens; 199 left in this chat")');
 });

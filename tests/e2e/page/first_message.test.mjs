@@ -67,7 +67,7 @@ test('a message that is sent while the session loads waits for it, and is sent o
   const held = new Promise((resolve) => (letGo = resolve));
   const page = await delayedPage(t, (frame, fromServer) => (fromServer && frame.type === 'session.state' ? held : undefined), `#s=${id}`);
   await say(page, 'Too early?');
-  await page.waitForSelector('.composer-hint:has-text("Will send when the session has loaded")');
+  await page.waitForSelector('.composer-hint:has-text("Will send when the chat has loaded")');
   assert.equal(await page.inputValue('#message'), 'Too early?');
   letGo();
   await settled(page, 1);

@@ -70,7 +70,7 @@ test('the path that was shown last is read from each format; what is no conversa
 
 /** Chooses files in the page's dialog. */
 async function importing(page, ...files) {
-  const [chooser] = await Promise.all([page.waitForEvent('filechooser'), page.click('[aria-label="Import sessions from files"]')]);
+  const [chooser] = await Promise.all([page.waitForEvent('filechooser'), page.click('[aria-label="Import chats from files"]')]);
   await chooser.setFiles(files.map(([name, text]) => ({ name, mimeType: 'application/json', buffer: Buffer.from(text) })));
 }
 
@@ -79,7 +79,7 @@ test("another page's conversations become sessions that go on; what fails is sai
   const long = { title: 'Too long', update_time: 9, current_node: 'a', mapping: { a: { message: gpt('user', ['word '.repeat(9000)]), parent: null } } };
   await importing(page, ['conversations.json', JSON.stringify([chatGpt, openWebui, long])]);
   await page.waitForSelector('.import-problems li:has-text("Couldn\'t import “Too long”")');
-  assert.match(await page.locator('.import-dialog [role=status]').innerText(), /^2 sessions imported\. 1 problem:/);
+  assert.match(await page.locator('.import-dialog [role=status]').innerText(), /^2 chats imported\. 1 problem:/);
   await page.click('.import-dialog button:has-text("Close")');
   await settled(page, 1);
   assert.equal(await page.locator('.title').innerText(), 'Marmots');
@@ -110,7 +110,7 @@ test('several sessions are exported into one file, which another server takes, a
   assert.equal(text.trim().split('\n').length, 2);
   await page.click('.manage-dialog button:has-text("Delete…")');
   await page.click('.confirm button:has-text("Delete")');
-  await page.waitForSelector('.toast:has-text("2 sessions deleted.")');
+  await page.waitForSelector('.toast:has-text("2 chats deleted.")');
   await page.waitForSelector('.item:has-text("of many")', { state: 'detached' });
   await page.click('.toast button:has-text("Undo")');
   await page.waitForSelector('.item:has-text("First of many")');
@@ -118,6 +118,6 @@ test('several sessions are exported into one file, which another server takes, a
   const other = await openPage(t, server, { context: await newContext(t) });
   await connected(other);
   await importing(other, ['sessions.jsonl', text]);
-  await other.waitForSelector('.toast:has-text("2 sessions imported.")');
+  await other.waitForSelector('.toast:has-text("2 chats imported.")');
   await other.waitForFunction(() => [...document.querySelectorAll('.item')].filter((item) => item.innerText.includes('of many')).length === 4);
 });

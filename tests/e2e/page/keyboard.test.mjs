@@ -80,8 +80,8 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   const order = [
     'Skip to the message field',
     'Parley',
-    'Hide sessions',
-    'New session',
+    'Hide chats',
+    'New chat',
     'Search titles and messages',
   ];
   const top = seen.indexOf(order[0]); // Tab goes on where the field was
@@ -89,8 +89,8 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   for (const control of [
     'Keyboard shortcuts',
     'Settings',
-    'Settings of this session',
-    'Session menu',
+    'Settings of this chat',
+    'Chat menu',
     'Copy message',
     'Copy code',
     'Code, C',
@@ -103,8 +103,8 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   assert.equal(await focused(page), 'message');
 
   for (const [name, first, key, next] of [
-    ['Session menu', 'Rename', 'ArrowUp', 'Delete…'],
-    ['More actions', 'Branch into a new session', 'ArrowDown', 'Copy link to this message'],
+    ['Chat menu', 'Rename', 'ArrowUp', 'Delete…'],
+    ['More actions', 'Branch into a new chat', 'ArrowDown', 'Copy link to this message'],
   ]) {
     await page.focus(`main [aria-label="${name}"], .header [aria-label="${name}"]`);
     await page.keyboard.press('Enter');

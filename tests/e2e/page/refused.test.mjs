@@ -37,9 +37,9 @@ test('it stays where it was sent, over newer turns and a reload, until it is dis
   assert.equal((await turnsOf(server, id)).length, 2);
 });
 
-test('New session takes the text along; what was being typed stays above it', async (t) => {
+test('New chat takes the text along; what was being typed stays above it', async (t) => {
   const { id, page } = await refused(t);
-  await page.click('.pending button:text-is("New session")');
+  await page.click('.pending button:text-is("New chat")');
   await page.waitForSelector('.suggestion');
   await typed(page, LONG);
   await page.press('#message', 'Enter');
@@ -50,9 +50,9 @@ test('New session takes the text along; what was being typed stays above it', as
   assert.equal(await page.locator('.pending').count(), 0, 'it is in one place');
 });
 
-test('Continue in a new session takes the latest messages along, and the text', async (t) => {
+test('Continue in a new chat takes the latest messages along, and the text', async (t) => {
   const { id, page } = await refused(t);
-  await page.click('.pending button:has-text("Continue in a new session")');
+  await page.click('.pending button:has-text("Continue in a new chat")');
   await typed(page, LONG);
   await page.press('#message', 'Enter');
   await settled(page, 1);
@@ -62,7 +62,7 @@ test('Continue in a new session takes the latest messages along, and the text', 
   await client.close();
 });
 
-test('one text tells how much is left, and New session is offered only where it would help', async (t) => {
+test('one text tells how much is left, and New chat is offered only where it would help', async (t) => {
   const { page } = await refused(t);
   const left = /(\d+) left in this chat/.exec(await page.locator('.pending .problem').innerText())[1];
   assert.equal(await page.locator('.full-notice:visible').count(), 0);
@@ -90,7 +90,7 @@ test('the page decides by an error\'s code and figures, whatever its words', asy
   await ask(page, 'Hello!');
   await say(page, LONG);
   await page.waitForSelector('.pending .problem:has-text("left in this chat")');
-  assert.deepEqual(await page.locator('.pending button:not(.link-button)').allInnerTexts(), ['Continue in a new session', 'New session', 'Edit', 'Discard']);
+  assert.deepEqual(await page.locator('.pending button:not(.link-button)').allInnerTexts(), ['Continue in a new chat', 'New chat', 'Edit', 'Discard']);
   await page.click('.pending button:has-text("Discard")');
   await page.click('.header [aria-label^="Settings"]');
   await page.fill('#field-top_p', '0');

@@ -71,7 +71,7 @@ test('a second tab shows the same sessions and streams the same answer live', as
   await first.waitForSelector(item(other));
   await first.click(`${item(other)} a`);
   await first.waitForSelector('.user .bubble:has-text("Peru")');
-  await second.click('.header [aria-label="Session menu"]');
+  await second.click('.header [aria-label="Chat menu"]');
   await second.click('.menu-item.danger');
   await second.click('.confirm .danger');
   await first.waitForSelector(item(other), { state: 'detached' });
@@ -128,7 +128,7 @@ test('search finds titles and words of both sides, and Escape brings the list ba
     assert.equal(await page.locator('.group h3').innerText(), 'Found');
   }
   await page.fill('#search', 'zzyzx');
-  await page.waitForSelector('.list-note:has-text("No sessions found")');
+  await page.waitForSelector('.list-note:has-text("No chats found")');
   await page.press('#search', 'Escape');
   await page.waitForSelector(item(id));
   assert.equal(await page.inputValue('#search'), '');
@@ -152,7 +152,7 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await until('its end', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
   await page.goto(`${server.url}/#s=${id}`);
   await page.waitForSelector('.note:has-text("not on the server")');
-  assert.equal(await page.locator('h1').innerText(), 'Session not loaded');
+  assert.equal(await page.locator('h1').innerText(), 'Chat not loaded');
   await client.close();
 });
 
@@ -210,7 +210,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   await ask(page, 'Write hello world in C.');
   const turns = await turnsOf(server, sessionOf(page));
   const exported = async (entry) => {
-    await page.click('.header [aria-label="Session menu"]');
+    await page.click('.header [aria-label="Chat menu"]');
     const [download] = await Promise.all([
       page.waitForEvent('download'),
       page.click(`.menu-item:has-text("${entry}")`),
@@ -234,7 +234,7 @@ test('export gives all that was said, as JSON and as Markdown; import brings it 
   const importing = async (name, text) => {
     const [chooser] = await Promise.all([
       other.waitForEvent('filechooser'),
-      other.click('[aria-label="Import sessions from files"]'),
+      other.click('[aria-label="Import chats from files"]'),
     ]);
     await chooser.setFiles({ name, mimeType: 'application/json', buffer: Buffer.from(text) });
   };
@@ -269,7 +269,7 @@ test('an export that is longer than a message is imported in pieces, and equal',
   const page = await openPage(t, tight);
   const [chooser] = await Promise.all([
     page.waitForEvent('filechooser'),
-    page.click('[aria-label="Import sessions from files"]'),
+    page.click('[aria-label="Import chats from files"]'),
   ]);
   await chooser.setFiles({ name: 'long.json', mimeType: 'application/json', buffer: Buffer.from(archive) });
   await page.waitForSelector('.user .versions-at:has-text("16/16")');
@@ -367,7 +367,7 @@ test('a link leads to a turn, however far up it is', async (t) => {
   await fromMenu(page, 'link', -1, '.turn[data-turn="3"]');
   const copied = () => page.evaluate(() => navigator.clipboard.readText());
   await page.waitForFunction(async (end) => (await navigator.clipboard.readText()).endsWith(end), `/#s=${id}&t=3`);
-  await page.click('.header [aria-label="Session menu"]');
+  await page.click('.header [aria-label="Chat menu"]');
   await page.click('.menu-item:has-text("Copy link")');
   await page.waitForSelector('.toast:has-text("Link copied")');
   assert.equal(await copied(), `${quick.url}/#s=${id}`);

@@ -232,5 +232,5 @@ test('the theme is kept, from before the first paint', async (t) => {
 test('the settings of the session and of the page have icons of their own', async (t) => {
   const page = await openPage(t, server);
   const iconOf = (place, label) => page.locator(`${place} [aria-label="${label}"] svg`).getAttribute('class');
-  assert.notEqual(await iconOf('.header', 'Settings of new sessions'), await iconOf('.sidebar', 'Settings'));
+  assert.notEqual(await iconOf('.header', 'Settings of new chats'), await iconOf('.sidebar', 'Settings'));
 });

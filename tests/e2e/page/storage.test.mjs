@@ -69,7 +69,7 @@ for (const [name, refuse] of Object.entries(REFUSALS))
     await typed(page, '');
     await page.click(`.item[data-id="${id}"] a`);
     await typed(page, 'half a thought');
-    await page.click('.header [aria-label="Session menu"]');
+    await page.click('.header [aria-label="Chat menu"]');
     await page.click('.menu-item:has-text("Delete")');
     await page.click('.confirm .danger');
     await page.waitForSelector(`.item[data-id="${id}"]`, { state: 'detached' });

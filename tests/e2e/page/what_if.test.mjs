@@ -76,7 +76,7 @@ test('another system prompt runs the whole conversation; the copy can be kept', 
   await page.fill('#what-if-system', 'You are a pirate.');
   await run();
   assert.equal(await page.locator('.what-if-pair').count(), 3);
-  await page.click('.what-if-result button:has-text("Keep as a session")');
+  await page.click('.what-if-result button:has-text("Keep as a chat")');
   await settled(page, 3);
   assert.notEqual(sessionOf(page), id);
   await page.waitForSelector('.item-title:text-matches("^What if")');
@@ -94,7 +94,7 @@ test('a session with a prompt task: the details name it, and another system prom
   const { client, id, page, run } = await panel(t, { prompt_task: 'jokes' }, own);
   await page.fill('#what-if-system', 'You are a pirate.');
   await run();
-  await page.click('.what-if-result button:has-text("Keep as a session")');
+  await page.click('.what-if-result button:has-text("Keep as a chat")');
   await settled(page, 3);
   const prompts = [];
   for (const session of [id, sessionOf(page)]) prompts.push((await client.request({ type: 'session.get', session })).session.prompt);

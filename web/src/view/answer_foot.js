@@ -137,7 +137,7 @@ function factsOf(answer, full) {
   else if (wasWritten(answer)) facts.push(['Copied', 'Brought as text from another conversation']);
   else if (given || (goesOn && wasGiven(answer))) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
-    facts.push([full && answer.finish_reason === 'length' ? 'Session full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
+    facts.push([full && answer.finish_reason === 'length' ? 'Chat full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? 'Tokens of the model’s part' : 'Tokens in the answer']);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
   if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);

@@ -12,7 +12,7 @@ function drawOrigin() {
   const from = currentSession()?.forked_from;
   origin.hidden = !from || currentChat()?.more === true;
   if (!from) return;
-  const title = state.sessions.get(from.session)?.title || 'another session';
+  const title = state.sessions.get(from.session)?.title || 'another chat';
   const key = `${from.session} ${title}`;
   if (origin.dataset.from === key) return;
   origin.dataset.from = key;

@@ -14,6 +14,9 @@ export function otherVersions(turn) {
   return siblings.filter((other) => other !== turn);
 }
 
+/** Counts the versions from the oldest, as the switch at a message does. @param {number} turn @param {number[]} all */
+const versionName = (turn, all) => `Version ${all.filter((other) => other <= turn).length}`;
+
 /** @param {Record_['turn']['input']} input */
 const said = (input) => input.content ?? input.text ?? '';
 
@@ -28,7 +31,7 @@ export function comparePanel(session, record, others) {
     result.replaceChildren(h('p', { class: 'panel-text' }, 'Loading…'));
     try {
       const other = await fetchTurn(session, number);
-      if (mine === asked) result.replaceChildren(...differences(record, other));
+      if (mine === asked) result.replaceChildren(...differences(record, other, [...others, record.turn.turn]));
     } catch (error) {
       if (mine !== asked) return;
       const problem = h('p', { class: 'form-problem' });
@@ -40,21 +43,21 @@ export function comparePanel(session, record, others) {
   const choice = h(
     'select',
     { id: 'compare-with', onchange: (/** @type {any} */ event) => compare(Number(event.target.value)) },
-    ...others.map((turn) => h('option', { value: String(turn) }, `turn ${turn}`)),
+    ...others.map((turn) => h('option', { value: String(turn) }, versionName(turn, [...others, record.turn.turn]).toLowerCase())),
   );
   const nearest = others.filter((turn) => turn < record.turn.turn).at(-1) ?? others[0];
   choice.value = String(nearest);
   compare(nearest);
   return [
-    h('p', { class: 'inspector-choice' }, h('label', { for: 'compare-with' }, `Turn ${record.turn.turn} compared with`), choice),
+    h('p', { class: 'inspector-choice' }, h('label', { for: 'compare-with' }, `${versionName(record.turn.turn, [...others, record.turn.turn])} compared with`), choice),
     result,
   ];
 }
 
-/** @param {Record_} mine @param {Record_} other @returns {Node[]} */
-function differences(mine, other) {
+/** @param {Record_} mine @param {Record_} other @param {number[]} all the versions @returns {Node[]} */
+function differences(mine, other, all) {
   const [older, newer] = mine.turn.turn < other.turn.turn ? [mine.turn, other.turn] : [other.turn, mine.turn];
-  const names = /** @type {[string, string]} */ ([`Turn ${older.turn}`, `Turn ${newer.turn}`]);
+  const names = /** @type {[string, string]} */ ([versionName(older.turn, all), versionName(newer.turn, all)]);
   const messages = [said(older.input), said(newer.input)];
   return [
     ...(messages[0] === messages[1]

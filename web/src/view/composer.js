@@ -119,7 +119,7 @@ function tooLong() {
   if (field.value.length < LONG && !files.length) return '';
   const tokens = files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
   const left = tokensLeft();
-  return tokens > left ? `About ${count(tokens)} tokens; ${count(left)} left in this session` : '';
+  return tokens > left ? `About ${count(tokens)} tokens; ${count(left)} left in this chat` : '';
 }
 
 function draw() {
@@ -141,7 +141,7 @@ function draw() {
   setText(
     hint,
     sendsTo
-      ? 'Will send when the session has loaded'
+      ? 'Will send when the chat has loaded'
       : queues
         ? 'Will send after this answer'
         : fullNotice.hidden && chat?.phase === 'ready'

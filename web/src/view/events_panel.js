@@ -70,7 +70,7 @@ export function eventsPanel(session, turn) {
       when(copy.created_ms),
       h('th', { scope: 'row' }, 'Session copied'),
       h('td', { class: 'number' }, String(copy.forked_from?.turn ?? '')),
-      h('td', null, 'into ', h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || 'another session')),
+      h('td', null, 'into ', h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || 'another chat')),
     );
 
   // Forking is an event of the new session. It is shown here among the loaded events, by time.
@@ -104,7 +104,7 @@ export function eventsPanel(session, turn) {
   }
   load();
   return [
-    h('p', { class: 'panel-text' }, 'Events of this session, newest last. Those of this turn are marked.'),
+    h('p', { class: 'panel-text' }, 'Events of this chat, newest last. Those of this turn are marked.'),
     more,
     h(
       'table',

@@ -52,8 +52,8 @@ export const MEMORY = [
   },
   {
     key: 'session_len',
-    label: 'Session length',
-    hint: 'Maximum number of tokens in the session.',
+    label: 'Chat length',
+    hint: 'Maximum number of tokens in the chat.',
     type: 'number',
     min: 2,
     step: 1,

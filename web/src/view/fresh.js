@@ -100,7 +100,7 @@ export function systemField() {
     'details',
     { class: 'fresh-system' },
     summary,
-    h('label', { for: 'fresh-system', class: 'field-hint', id: 'fresh-system-hint' }, 'Sent to the model before your first message, in this session only.'),
+    h('label', { for: 'fresh-system', class: 'field-hint', id: 'fresh-system-hint' }, 'Sent to the model before your first message, in this chat only.'),
     area,
   );
   summary.addEventListener('click', () => requestAnimationFrame(() => area.scrollIntoView({ block: 'nearest' })));

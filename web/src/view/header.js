@@ -12,7 +12,7 @@ const modelName = h('button', {
   class: 'model',
   onclick: () => (currentSession() ? withPanels(({ openContinue }) => openContinue(), true) : document.getElementById('fresh-model')?.focus()),
 });
-const menu = iconButton('more', 'Session menu', {
+const menu = iconButton('more', 'Chat menu', {
   'aria-haspopup': 'menu',
   'aria-expanded': 'false',
   onclick() {
@@ -21,7 +21,7 @@ const menu = iconButton('more', 'Session menu', {
       sessionMenu(menu, session.id, () => renameInPlace(title, session, 'title-rename', () => menu.focus()));
   },
 });
-const settings = iconButton('sliders', 'Settings of this session', {
+const settings = iconButton('sliders', 'Settings of this chat', {
   onclick: () => withPanels(({ openSettings }) => openSettings(currentSession() ? 'session' : 'new')),
 });
 
@@ -30,12 +30,12 @@ const back = iconButton('left', 'Back to the chat', { hidden: true, onclick: () 
 export const header = h(
   'header',
   { class: 'header' },
-  iconButton('sidebar', 'Show sessions', { 'data-toggle': 'sidebar' }),
+  iconButton('sidebar', 'Show chats', { 'data-toggle': 'sidebar' }),
   back,
   h('div', { class: 'title-box' }, title, modelName),
   settings,
   menu,
-  iconButton('plus', 'New session', { class: 'icon-button header-new', onclick: startNew }),
+  iconButton('plus', 'New chat', { class: 'icon-button header-new', onclick: startNew }),
 );
 
 title.addEventListener('dblclick', () => {
@@ -57,7 +57,7 @@ function draw() {
     document.title = 'Server · Parley';
     return;
   }
-  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? 'Session not loaded' : 'New session';
+  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? 'Chat not loaded' : 'New chat';
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
   modelName.setAttribute('aria-label', `Model: ${modelName.textContent}`);
@@ -67,7 +67,7 @@ function draw() {
     ? `${known.family}, ${parameters(known.n_params)} parameters, ${known.backend}`
     : '';
   menu.hidden = !session;
-  const label = session ? 'Settings of this session' : 'Settings of new sessions';
+  const label = session ? 'Settings of this chat' : 'Settings of new chats';
   settings.setAttribute('aria-label', label);
   settings.title = label;
   const busy = session?.state === 'active' ? '● ' : '';

@@ -42,7 +42,7 @@ async function partsOf(file) {
   const foreign = archives ? null : conversationsIn(text, withFiles);
   if (foreign) return foreign.map((one) => (one instanceof Error ? one : { title: one.title, run: () => write(one) }));
   return (archives ?? [text]).map((archive, i) => ({
-    title: archives ? `session ${i + 1} of “${file.name}”` : file.name,
+    title: archives ? `chat ${i + 1} of “${file.name}”` : file.name,
     run() {
       if (archive.length > ARCHIVE_BYTES) throw new Error('File too large: 15 MiB at most. “parley sessions import” has no limit.');
       return addArchive(archive);
@@ -87,7 +87,7 @@ export async function importAll(files) {
       }
     }
   }
-  const result = `${done === 1 ? 'Session' : plural(done, 'session')} imported.`;
+  const result = `${done === 1 ? 'Chat' : plural(done, 'chat')} imported.`;
   if (done && (files.length === 1 || !problems.children.length)) show(last);
   if (stopped || !problems.children.length) {
     dialog.close();

@@ -49,7 +49,7 @@ export function inspect(turns, versions) {
       h(
         'select',
         { id: 'inspector-part', onchange: (/** @type {any} */ event) => load(Number(event.target.value)) },
-        ...turns.map((turn, i) => h('option', { value: String(turn) }, `Part ${i + 1}, turn ${turn}`)),
+        ...turns.map((turn, i) => h('option', { value: String(turn) }, `Part ${i + 1}`)),
       ),
     );
   const panel = openPanel({
@@ -194,12 +194,12 @@ function answerPanel(session, record, chosen, again) {
 function inputPanel(record) {
   const tokens = record.input_ids.map((id, i) => ({ id, text: record.input_tokens[i], logprob: NaN }));
   if (!tokens.length)
-    return [h('p', { class: 'panel-text' }, 'This turn has no input tokens. It continues where the log ended.')];
+    return [h('p', { class: 'panel-text' }, 'This part has no input. It continues where the answer ended.')];
   return [
     h(
       'p',
       { class: 'panel-text' },
-      `${plural(tokens.length, 'token')} of input, added to the session's log.`,
+      `${plural(tokens.length, 'token')} of input, added to the conversation.`,
     ),
     tokenView(tokens, { label: 'Tokens in the input', position: record.log_first }).element,
   ];
@@ -311,7 +311,7 @@ function runPanel(record) {
     factsList([
       ['Build', record.build || 'unknown'],
       ['Instance', record.instance || 'unknown'],
-      ['Turn', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the start'}`],
+      ['Turn number', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the start'}`],
       ['Events', turn.seq_first === undefined ? '' : `${count(turn.seq_first)} to ${count(turn.seq_last ?? 0)}`],
     ]),
   ];

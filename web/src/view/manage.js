@@ -25,7 +25,7 @@ export function openManage() {
   };
   let open = true;
   const dialog = openDialog({
-    title: 'Manage sessions',
+    title: 'Manage chats',
     name: 'manage-dialog',
     onClose: () => (open = false),
     body: [
@@ -56,7 +56,7 @@ export function openManage() {
 
   async function deleting() {
     const ids = chosen();
-    const what = plural(ids.length, 'session');
+    const what = plural(ids.length, 'chat');
     const agreed = await confirmDialog({ title: `Delete ${what}?`, action: 'Delete', text: `${ids.length === 1 ? 'It' : 'They'} and all messages will be deleted from the server.` });
     if (!agreed) return;
     removeSeveral(ids);
@@ -72,7 +72,7 @@ export function openManage() {
             h(
               'li',
               null,
-              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || 'New session'), h('span', { class: 'manage-date' }, moment(at))),
+              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || 'New chat'), h('span', { class: 'manage-date' }, moment(at))),
             ),
           );
       draw();

@@ -89,7 +89,7 @@ function drawDetails() {
         ? 'In host memory; your next message restores it.'
         : 'Cache released; your next message will take longer.';
   const rows = [
-    ['Session', `${count(used)} of ${plural(most, 'token')}`],
+    ['Chat', `${count(used)} of ${plural(most, 'token')}`],
     ['Model sees', lost ? `the last ${plural(seen, 'token')}` : used ? `all ${plural(used, 'token')}` : 'nothing yet'],
     ['Memory', `at most ${plural(window, 'token')}`],
     ['Cache', cache],
@@ -114,13 +114,13 @@ function setNotice(kind, left, most) {
       'span',
       null,
       kind === 'full'
-        ? `This session is full (${plural(most, 'token')}). Edit an earlier message, or continue in a new session.`
-        : `This session is nearly full: ${plural(left, 'token')} left.`,
+        ? `This chat is full (${plural(most, 'token')}). Edit an earlier message, or continue in a new chat.`
+        : `This chat is nearly full: ${plural(left, 'token')} left.`,
     ),
     h(
       'button',
       { type: 'button', class: 'button small', title: 'Starts with the latest messages', onclick: continueElsewhere },
-      'Continue in a new session',
+      'Continue in a new chat',
     ),
   );
 }

@@ -17,7 +17,7 @@ function content() {
       'div',
       { class: 'note' },
       h('p', null, chat.message),
-      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New session'),
+      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New chat'),
     );
   return null;
 }

@@ -20,13 +20,13 @@ function buttonsOf(pending) {
     code !== 'session_full' && button('Try again', () => resend(key)),
     fitsNewSession(pending) &&
       !!currentChat()?.turns.length &&
-      button('Continue in a new session', () => {
+      button('Continue in a new chat', () => {
         discard(key);
         addMessage(content);
         continueElsewhere(); // takes the message along
       }),
     fitsNewSession(pending) &&
-      button('New session', () => {
+      button('New chat', () => {
         discard(key);
         show(null);
         addMessage(content);

@@ -56,7 +56,7 @@ export function replayPanel(session, record) {
     h(
       'p',
       { class: 'panel-text' },
-      'The server processes the log up to this turn with an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
+      'The server processes the conversation up to this answer with an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
     ),
     h('p', null, button),
     result,

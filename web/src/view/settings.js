@@ -17,8 +17,8 @@ import { toast } from './toasts.js';
 
 /** @typedef {'session' | 'new' | 'page'} Tab */
 const NAMES = /** @type {Record<Tab, string>} */ ({
-  session: 'This session',
-  new: 'New sessions',
+  session: 'This chat',
+  new: 'New chats',
   page: 'This page',
 });
 
@@ -127,7 +127,7 @@ function sessionPanel(session) {
   const facts = [
     ['Model', session.model],
     ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them from the start`],
-    ['Session length', `${count(session.session_len)} tokens`],
+    ['Chat length', `${count(session.session_len)} tokens`],
     ...promptFacts(session.prompt),
     ['State', session.state],
     ['Id', session.id],
@@ -141,7 +141,7 @@ function sessionPanel(session) {
         "Empty fields use the server's values. Changes apply from the next message.",
       ),
       samplingGrid(fields),
-      h('h3', null, 'Set when the session was created'),
+      h('h3', null, 'Set when the chat was created'),
       h(
         'dl',
         { class: 'facts-list' },
@@ -310,7 +310,7 @@ function pagePanel() {
       ? [h('h3', null, 'Notifications'), h('label', { class: 'check' }, notify, h('span', null, 'When a long answer is done in the background')), blocked]
       : []),
     ...(user.name ? [h('h3', null, 'Account'), h('p', null, `Signed in as ${user.name}${user.admin ? ', an administrator' : ''}. `, linkButton('Sign out', signOut))] : []),
-    h('h3', null, 'Sessions'),
+    h('h3', null, 'Chats'),
     h('p', null, linkButton('Export or delete several', openManage)),
     h('h3', null, 'About'),
     h(

@@ -28,10 +28,10 @@ const focusField = () => field.focus();
 
 /** @type {Shortcut[]} */
 const SHORTCUTS = [
-  { keys: ['Mod', 'Shift', 'O'], label: 'New session', fits: pressed('KeyO', true), run: startNew },
+  { keys: ['Mod', 'Shift', 'O'], label: 'New chat', fits: pressed('KeyO', true), run: startNew },
   {
     keys: ['Mod', 'K'],
-    label: 'Search sessions',
+    label: 'Search chats',
     fits: pressed('KeyK', false),
     run() {
       if (!sessionsShown()) toggleSessions(true);
@@ -41,7 +41,7 @@ const SHORTCUTS = [
   },
   {
     keys: ['Mod', 'Shift', 'S'],
-    label: 'Show or hide sessions',
+    label: 'Show or hide chats',
     fits: (event) => pressed('KeyS', true)(event) || pressed('KeyB', false)(event),
     run: () => toggleSessions(),
   },
@@ -65,7 +65,7 @@ const SHORTCUTS = [
   },
   {
     keys: ['Mod', 'Shift', 'Backspace'],
-    label: 'Delete this session',
+    label: 'Delete this chat',
     fits: pressed('Backspace', true),
     run() {
       const session = currentSession();

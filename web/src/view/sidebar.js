@@ -21,7 +21,7 @@ const SEARCH_MS = 150;
 const SLICE = 12; // new rows that one frame draws: more would hold it up
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
-export const titleOf = (session) => session?.title || 'New session';
+export const titleOf = (session) => session?.title || 'New chat';
 
 class Item {
   /** @param {string} id */
@@ -52,7 +52,7 @@ class Item {
       this.status,
       this.dot,
     );
-    this.menu = iconButton('more', 'Session menu', {
+    this.menu = iconButton('more', 'Chat menu', {
       class: 'icon-button small item-menu',
       tabIndex: -1,
       'aria-haspopup': 'menu',
@@ -70,7 +70,7 @@ class Item {
     if (!session) return;
     const news = session.state === 'active' ? 'answering' : isUnread(session) ? 'unread' : '';
     const from = session.forked_from;
-    const branched = from ? `Branched from ${state.sessions.get(from.session)?.title || 'another session'}` : '';
+    const branched = from ? `Branched from ${state.sessions.get(from.session)?.title || 'another chat'}` : '';
     this.#drawTitle(titleOf(session));
     this.#drawFound();
     setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
@@ -130,7 +130,7 @@ export function renameInPlace(place, session, name, done) {
   const input = h('input', {
     class: name,
     value: session.title,
-    'aria-label': 'Title of the session',
+    'aria-label': 'Title of the chat',
     maxLength: 150,
     autocomplete: 'off',
     spellcheck: false,
@@ -163,7 +163,7 @@ export function renameInPlace(place, session, name, done) {
 /** @param {string} id */
 export async function askRemove(id) {
   const agreed = await confirmDialog({
-    title: 'Delete this session?',
+    title: 'Delete this chat?',
     action: 'Delete',
     text: `“${titleOf(state.sessions.get(id))}” and all its messages will be deleted from the server.`,
   });
@@ -177,7 +177,7 @@ export async function copyLink(id, turn) {
 
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */
 export function sessionMenu(button, id, doRename) {
-  openMenu(button, 'Session', [
+  openMenu(button, 'Chat', [
     { icon: 'pencil', label: 'Rename', run: doRename },
     ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: 'Show the tree', run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
     { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
@@ -274,8 +274,8 @@ function drawList() {
       : phase === 'failed'
         ? "Couldn't load the list."
         : query
-          ? 'No sessions found.'
-          : 'Your sessions appear here.',
+          ? 'No chats found.'
+          : 'Your chats appear here.',
   );
 }
 
@@ -379,7 +379,7 @@ groups.addEventListener('keydown', (event) => {
 export const sidebar = (...footer) =>
   h(
     'nav',
-    { class: 'sidebar', 'aria-label': 'Sessions', id: 'sidebar' },
+    { class: 'sidebar', 'aria-label': 'Chats', id: 'sidebar' },
     h(
       'div',
       { class: 'sidebar-head' },
@@ -397,9 +397,9 @@ export const sidebar = (...footer) =>
         icon('logo'),
         'Parley',
       ),
-      iconButton('sidebar', 'Hide sessions', { 'data-toggle': 'sidebar' }),
+      iconButton('sidebar', 'Hide chats', { 'data-toggle': 'sidebar' }),
     ),
-    h('button', { type: 'button', class: 'new-button', onclick: startNew }, icon('plus'), 'New session'),
+    h('button', { type: 'button', class: 'new-button', onclick: startNew }, icon('plus'), 'New chat'),
     h('div', { class: 'search' }, icon('search'), searchField),
     list,
     h('div', { class: 'sidebar-foot' }, ...footer),

@@ -514,7 +514,7 @@ function act(button, view) {
       break;
     case 'more':
       openMenu(button, 'Answer', [
-        ...(view.place.branching ? [/** @type {import('./menu.js').Item} */ ({ icon: 'branch', label: 'Branch into a new session', name: 'branch', run: () => branchOff(last) })] : []),
+        ...(view.place.branching ? [/** @type {import('./menu.js').Item} */ ({ icon: 'branch', label: 'Branch into a new chat', name: 'branch', run: () => branchOff(last) })] : []),
         { icon: 'link', label: 'Copy link to this message', name: 'link', run: () => state.current && copyLink(state.current, first.turn) },
         { icon: 'inspect', label: 'Inspect answer', name: 'inspect', run: () => withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true) },
       ]);

@@ -4,7 +4,7 @@
 import { request, sentence, show } from '../actions.js';
 import { canBranch, fetchOutline, showVersion } from '../branching.js';
 import { h, icon } from '../dom.js';
-import { count, plural } from '../format.js';
+import { plural } from '../format.js';
 import { currentChat, isBusy, subscribe } from '../state.js';
 import { wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { openPanel } from './dock.js';
@@ -82,7 +82,7 @@ async function draw(session, body) {
     const top = body.scrollTop;
     const list = h(
       'ol',
-      { class: 'tree', 'aria-label': 'Turns of this session' },
+      { class: 'tree', 'aria-label': 'Turns of this chat' },
       ...rowsOf(turns).flatMap((row) => [rowView(session, row), ...(copies.get(row.turn.turn) ?? []).map((fork) => forkView(fork, row.depth))]),
     );
     body.replaceChildren(
@@ -130,12 +130,12 @@ function rowView(session, { turn, depth, versions, version }) {
         { type: 'button', 'aria-current': here ? 'true' : null, title: `${said}\n${turn.text_start}`, onclick: () => goTo(session, turn.turn) },
         h('span', { class: 'tree-said', dir: 'auto' }, said),
         h('span', { class: 'tree-answer', dir: 'auto' }, turn.text_start || '…'),
-        h('span', { class: 'tree-notes' }, `turn ${count(turn.turn)} · ${notes.join(' · ')}`),
+        h('span', { class: 'tree-notes' }, notes.join(' · ')),
       ),
       others.length > 0 &&
         h(
           'button',
-          { type: 'button', class: 'link-button', 'aria-label': `Compare turn ${turn.turn} with its other versions`, onclick: () => compare(turn.turn, others) },
+          { type: 'button', class: 'link-button', 'aria-label': `Compare version ${version} of “${said}” with the others`, onclick: () => compare(turn.turn, others) },
           'Compare',
         ),
     ),
@@ -149,7 +149,7 @@ const forkView = (fork, depth) =>
     h(
       'li',
       { class: 'tree-fork' },
-      h('a', { href: `#s=${encodeURIComponent(fork.id)}` }, icon('branch'), fork.title || 'New session'),
+      h('a', { href: `#s=${encodeURIComponent(fork.id)}` }, icon('branch'), fork.title || 'New chat'),
     ),
   );
 
@@ -160,7 +160,7 @@ export function openTree() {
   open?.panel.close();
   const body = h('div', { class: 'panel tree-panel', tabIndex: 0, role: 'group', 'aria-label': 'Tree' });
   const panel = openPanel({
-    title: 'Tree of this session',
+    title: 'Tree of this chat',
     name: 'inspector',
     body: [body],
     onClose() {

@@ -94,7 +94,7 @@ export function whatIfPanel(session, record, close) {
       : [
           run.message || 'Done. The copy is deleted when you close the inspector.',
           run.pairs.length > 0 &&
-            action('Keep as a session', () => {
+            action('Keep as a chat', () => {
               keepWhatIf(run);
               close();
               show(run.session);
@@ -113,7 +113,7 @@ export function whatIfPanel(session, record, close) {
     h(
       'p',
       { class: 'panel-text' },
-      'Runs this message and those after it again, in a copy of the session. Empty fields keep the recorded values.',
+      'Runs this message and those after it again, in a copy of the chat. Empty fields keep the recorded values.',
     ),
     h(
       'form',
