@@ -24,6 +24,7 @@ import {
   touch,
 } from './state.js';
 import { toast } from './view/toasts.js';
+import { t } from './text.js';
 
 const PAGE = 50;
 const TURNS = 100;
@@ -177,12 +178,12 @@ export function sentence(error) {
   if (!(error instanceof Error)) return String(error);
   const room = error instanceof RequestError && error.room;
   if (room) {
-    const need = `${room.at_least ? 'at least ' : ''}${count(room.need)} tokens`;
-    return `Too long: ${need}, ${room.need > room.most ? `at most ${count(room.most)} fit` : `${count(room.left)} left`} in this chat.`;
+    const need = t('{0}{1} tokens', room.at_least ? t('at least ') : '', count(room.need));
+    return t('Too long: {0}, {1} in this chat.', need, room.need > room.most ? t('at most {0} fit', count(room.most)) : t('{0} left', count(room.left)));
   }
   const after = error instanceof RequestError ? error.retryAfterMs : 0;
   const end = /[.!?]$/u.test(error.message) ? '' : '.';
-  return after > 0 ? `${error.message}${end} Try again in ${duration(after)}.` : error.message;
+  return after > 0 ? t('{0}{1} Try again in {2}.', error.message, end, duration(after)) : error.message;
 }
 /** @param {unknown} error @param {string} code */
 export const isCode = (error, code) => error instanceof RequestError && error.code === code;
@@ -299,7 +300,7 @@ function lost(chat, error) {
       setChat(chat, { phase: 'ready', local: true }); // its first message never arrived: it can be sent again
       return;
     }
-    setChat(chat, { phase: 'failed', message: 'This chat is not on the server.' });
+    setChat(chat, { phase: 'failed', message: t('This chat is not on the server.') });
     return;
   }
   setChat(chat, { phase: chat.phase === 'ready' ? 'ready' : 'failed', message: sentence(error) });
@@ -319,7 +320,7 @@ export async function loadOlder() {
       await socket.request({ type: 'session.get', session: chat.id, last: TURNS, before }),
     );
   } catch (error) {
-    if (!isCode(error, 'disconnected')) toast(`Couldn't load earlier messages: ${sentence(error)}`, 'error');
+    if (!isCode(error, 'disconnected')) toast(t("Couldn't load earlier messages: {0}", sentence(error)), 'error');
     return 0;
   } finally {
     setChat(chat, { reading: false });
@@ -353,7 +354,7 @@ async function page(cursor) {
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {
       setList({ phase: 'failed' });
-      toast(`Couldn't load the list of chats: ${sentence(error)}`, 'error');
+      toast(t("Couldn't load the list of chats: {0}", sentence(error)), 'error');
     }
   }
 }
@@ -375,7 +376,7 @@ export async function rename(id, title) {
   try {
     await update(id, { title });
   } catch (error) {
-    toast(`Couldn't rename the chat: ${sentence(error)}`, 'error');
+    toast(t("Couldn't rename the chat: {0}", sentence(error)), 'error');
     touch('session', id);
   }
 }
@@ -383,14 +384,14 @@ export async function rename(id, title) {
 /** Removes a session from the list, and from the server when it can no longer be restored. @param {string} id */
 export function remove(id) {
   hide([id]);
-  toast('Chat deleted.', 'info', { label: 'Undo', run: () => restore(id), ms: RESTORE_MS });
+  toast(t('Chat deleted.'), 'info', { label: t('Undo'), run: () => restore(id), ms: RESTORE_MS });
 }
 
 /** @param {string[]} ids */
 export function removeSeveral(ids) {
   if (ids.length === 1) return remove(ids[0]);
   hide(ids);
-  return toast(`${ids.length} chats deleted.`, 'info', { label: 'Undo', run: () => ids.forEach(kept), ms: RESTORE_MS });
+  return toast(t('{0} chats deleted.', ids.length), 'info', { label: t('Undo'), run: () => ids.forEach(kept), ms: RESTORE_MS });
 }
 
 /** @param {string[]} ids */
@@ -442,7 +443,7 @@ async function removeNow(id) {
     state.deleting.delete(id);
     if (isCode(error, 'disconnected')) return; // the next connection deletes it
     kept(id);
-    if (!isCode(error, 'session_not_found')) toast(`Couldn't delete the chat: ${sentence(error)}`, 'error');
+    if (!isCode(error, 'session_not_found')) toast(t("Couldn't delete the chat: {0}", sentence(error)), 'error');
   }
 }
 

@@ -3,6 +3,7 @@
 // them, and an export contains them, like all other text.
 import { asText } from './format.js';
 import { part } from './late.js';
+import { t } from './text.js';
 
 /** @typedef {{name: string, text: string, bytes: number, tokens: number}} Attachment tokens: an estimate */
 
@@ -36,13 +37,13 @@ const attachment = (name, text) => ({ name, text, bytes: new TextEncoder().encod
 /** The text of a file that is no session. @param {File} file @returns {Promise<Attachment>} rejects with a sentence for the user */
 export async function readFile(file) {
   const name = asText(file.name || 'pasted').replace(/\s+/g, ' ');
-  if (file.type.startsWith('image/')) throw new Error(`“${name}” is an image, and this model cannot see images.`);
-  if (file.size > BYTES) throw new Error(`“${name}” is too large: ${BYTES >> 20} MiB at most.`);
+  if (file.type.startsWith('image/')) throw new Error(t('“{0}” is an image, and this model cannot see images.', name));
+  if (file.size > BYTES) throw new Error(t('“{0}” is too large: {1} MiB at most.', name, BYTES >> 20));
   const bytes = new Uint8Array(await file.arrayBuffer());
   const isPdf = String.fromCharCode(...bytes.slice(0, 5)) === '%PDF-';
   const text = isPdf ? await (await part('pdf')).textOfPdf(bytes) : decode(bytes);
-  if (text === null) throw new Error(`“${name}” is not text. Text, code and PDF files can be added${TEXT_TYPES.test(file.type) ? ', in UTF-8' : ''}.`);
-  if (!text.trim()) throw new Error(isPdf ? `“${name}” contains no text: its pages may be images.` : `“${name}” is empty.`);
+  if (text === null) throw new Error(t('“{0}” is not text. Text, code and PDF files can be added{1}.', name, TEXT_TYPES.test(file.type) ? t(', in UTF-8') : ''));
+  if (!text.trim()) throw new Error(isPdf ? t('“{0}” contains no text: its pages may be images.', name) : t('“{0}” is empty.', name));
   return attachment(name, asText(text).replace(/\r\n?/g, '\n').trimEnd());
 }
 

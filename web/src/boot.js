@@ -1,4 +1,6 @@
-// Runs before the first paint, so that the page does not flash in the wrong theme or size. prefs.js owns the keys.
+// Runs before the first paint, so that the page does not flash in the wrong theme, size or language. prefs.js owns the keys.
+// The language is the user's choice, or the first of the browser's that the page has; text.js loads its words.
+let language = 'auto';
 try {
   const theme = JSON.parse(localStorage.getItem('parley.theme') || '"auto"');
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
@@ -6,9 +8,13 @@ try {
   if (text === 'small' || text === 'large') document.documentElement.dataset.text = text;
   if (JSON.parse(localStorage.getItem('parley.sidebar') || 'true') === false)
     document.documentElement.dataset.sidebar = 'closed';
+  language = JSON.parse(localStorage.getItem('parley.language') || '"auto"');
 } catch {
   // No storage, or an invalid value in it: use the defaults.
 }
+const has = (tag) => ['en', 'de'].includes(tag);
+if (!has(language)) language = navigator.languages.map((tag) => tag.slice(0, 2)).find(has) || 'en';
+document.documentElement.lang = language;
 // The page's script loads and starts behind the first frame, which shows the frame of the page as index.html has it:
 // loading and compiling it would hold up that frame. A page that is not drawn (a tab in the background) gets no frames,
 // so a timer starts it too; the second import does nothing. The sanitiser and the parser of answers run first, each in a

@@ -3,6 +3,7 @@
 // overwritten: turns that leave the path stay in the session as versions.
 import { newId, reload, request, sentence, show } from './actions.js';
 import { addChat, currentChat, currentSession, state } from './state.js';
+import { t } from './text.js';
 import { deleteLater } from './turn_deletion.js';
 import { toast } from './view/toasts.js';
 
@@ -34,13 +35,13 @@ async function attempt(what, run) {
 
 /** Another answer to the same message. @param {Turn} turn */
 export const regenerate = (turn) =>
-  attempt("Couldn't regenerate", (chat) =>
+  attempt(t("Couldn't regenerate"), (chat) =>
     request({ type: 'turn.regenerate', session: chat.id, turn: turn.turn }),
   );
 
 /** Continues an answer that was cut off. @param {Turn} turn the last of the path */
 export const goOn = (turn) =>
-  attempt("Couldn't continue", (chat) =>
+  attempt(t("Couldn't continue"), (chat) =>
     request({ type: 'turn.start', session: chat.id, after: turn.turn, input: { continue: true } }),
   );
 
@@ -68,7 +69,7 @@ export async function answerInstead(turn, text, key) {
 }
 
 /** Deletes a turn and all below it, with time to undo it. @param {Turn} turn */
-export const deleteTurn = (turn) => attempt("Couldn't delete this", (chat) => deleteLater(chat, turn));
+export const deleteTurn = (turn) => attempt(t("Couldn't delete this"), (chat) => deleteLater(chat, turn));
 
 /** @typedef {{turn: number, parent: number | null, state: string, input_start: string, text_start: string, n_output: number,
  *   branch?: {edited?: number}}} Outlined */
@@ -86,21 +87,21 @@ export async function fetchOutline(id) {
 
 /** Goes to another version of a turn, and on to the newest turn below it. @param {number} turn */
 export const showVersion = (turn) =>
-  attempt("Couldn't show this version", async (chat) => {
+  attempt(t("Couldn't show this version"), async (chat) => {
     await request({ type: 'session.rewind', session: chat.id, turn, leaf: true });
     if (chat.stale) await reload(chat);
   });
 
 /** Moves the head forward to the newest turn below it. */
 export const showLater = () =>
-  attempt("Couldn't show the later messages", async (chat) => {
+  attempt(t("Couldn't show the later messages"), async (chat) => {
     await request({ type: 'session.rewind', session: chat.id, turn: currentSession()?.head ?? null, leaf: true });
     if (chat.stale) await reload(chat);
   });
 
 /** A new session that begins with the path up to a turn. @param {Turn} turn */
 export const branchOff = (turn) =>
-  attempt("Couldn't create the chat", async (chat) => {
+  attempt(t("Couldn't create the chat"), async (chat) => {
     const id = newId();
     await request(
       { type: 'session.fork', session: chat.id, turn: turn.turn, new_session: id },

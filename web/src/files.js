@@ -5,6 +5,7 @@ import { h } from './dom.js';
 import { moment } from './format.js';
 import { withPanels } from './late.js';
 import { state } from './state.js';
+import { t } from './text.js';
 import { exchangesOf, joined } from './turns.js';
 import { addFiles } from './view/file_chips.js';
 import { toast } from './view/toasts.js';
@@ -16,7 +17,7 @@ const said = (input) =>
 /** @param {any} frame session.state */
 export function toMarkdown(frame) {
   const { session, turns } = frame;
-  const parts = [`# ${session.title || 'Untitled'}`, `${session.model} · ${moment(session.created_ms)}`];
+  const parts = [`# ${session.title || t('Untitled')}`, `${session.model} · ${moment(session.created_ms)}`];
   if (session.system) parts.push(`**System**\n\n${session.system}`);
   if (frame.more) parts.push('*Earlier turns are left out.*');
   for (const turn of exchangesOf(turns).map(joined)) {
@@ -48,7 +49,7 @@ export async function exportSession(id, kind) {
     if (kind === 'json') download(`${stem}.json`, 'application/json', `${await fetchArchive(id)}\n`);
     else download(`${stem}.md`, 'text/markdown', toMarkdown(await fetchWhole(id)));
   } catch (error) {
-    toast(`Couldn't export: ${error instanceof Error ? error.message : error}`, 'error');
+    toast(t("Couldn't export: {0}", error instanceof Error ? error.message : error), 'error');
   }
 }
 

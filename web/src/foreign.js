@@ -1,6 +1,7 @@
 // @ts-check
 // Conversations in the exports of other chat pages: ChatGPT's conversations.json, open-webui's and llama.cpp's. Of a tree
 // of versions, the path that was shown last is taken.
+import { t } from './text.js';
 
 /** @typedef {{role: string, text: string}} Message */
 /** @typedef {(files: Array<{name: string, text: string}>, words: string) => string} WithFiles attachments.js has it */
@@ -133,12 +134,12 @@ export function conversationsIn(text, withFiles) {
   const list = Array.isArray(all) ? all : [all];
   if (!list.length || !list.some((one) => one?.mapping || one?.chat || one?.conv)) return null;
   const found = list.map((one, i) => {
-    const title = (asString(one?.title) || asString(one?.conv?.name) || asString(one?.chat?.title) || `Conversation ${i + 1}`).trim();
+    const title = (asString(one?.title) || asString(one?.conv?.name) || asString(one?.chat?.title) || t('Conversation {0}', i + 1)).trim();
     try {
       const conversation = recognised(one, withFiles);
-      if (!conversation) throw new Error('not a conversation');
+      if (!conversation) throw new Error(t('not a conversation'));
       const { exchanges, system } = paired(conversation.messages);
-      if (!exchanges.length) throw new Error('no messages of text');
+      if (!exchanges.length) throw new Error(t('no messages of text'));
       return { title, at: Number(conversation.at) || 0, system, exchanges };
     } catch (error) {
       return new Error(`“${title}”: ${error instanceof Error ? error.message : error}`);

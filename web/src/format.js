@@ -1,29 +1,33 @@
 // @ts-check
 // Numbers, durations and dates as people read them. Pure: no DOM, no state.
+import { formed, forms, pluralWord, t } from './text.js';
 
 /** 12345 -> "12,345". @param {number} n */
-export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, ',');
+export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, forms.thousands);
+
+/** 3.14 with so many digits behind the point. @param {number} n @param {number} digits */
+export const decimal = (n, digits) => n.toFixed(digits).replace('.', forms.point);
 
 /** "1 token", "2 tokens". @param {number} n @param {string} word */
-export const plural = (n, word) => `${count(n)} ${word}${n === 1 ? '' : 's'}`;
+export const plural = (n, word) => `${count(n)} ${pluralWord(n, word)}`;
 
 /** A rate with as many digits as it deserves. @param {number} perSecond */
 export function rate(perSecond) {
   if (!(perSecond > 0)) return '';
-  return perSecond >= 100 ? count(perSecond) : perSecond.toFixed(perSecond >= 10 ? 0 : 1);
+  return perSecond >= 100 ? count(perSecond) : decimal(perSecond, perSecond >= 10 ? 0 : 1);
 }
 
 /** @param {number} ms */
 export function duration(ms) {
   if (ms < 1) return '<1 ms';
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60000) return `${(ms / 1000).toFixed(ms < 10000 ? 1 : 0)} s`;
+  if (ms < 60000) return `${decimal(ms / 1000, ms < 10000 ? 1 : 0)} s`;
   return `${Math.floor(ms / 60000)} min ${Math.round((ms % 60000) / 1000)} s`;
 }
 
 /** Number of parameters: 14158464 -> "14M". @param {number} n */
 export function parameters(n) {
-  if (n >= 1e9) return `${(n / 1e9).toFixed(n < 1e10 ? 1 : 0)}B`;
+  if (n >= 1e9) return `${decimal(n / 1e9, n < 1e10 ? 1 : 0)}B`;
   return `${Math.max(1, Math.round(n / 1e6))}M`;
 }
 
@@ -31,20 +35,20 @@ export function parameters(n) {
 export function size(bytes) {
   if (bytes < 1000) return plural(bytes, 'byte');
   const [n, unit] = bytes < 999500 ? [bytes / 1e3, 'kB'] : [bytes / 1e6, 'MB'];
-  return `${n < 10 ? n.toFixed(1) : count(n)} ${unit}`;
+  return `${n < 10 ? decimal(n, 1) : count(n)} ${unit}`;
 }
 
 /** Words of a text, for the announcement at its end. @param {string} text */
 export const words = (text) => text.split(/\s+/u).filter((word) => /[\p{L}\p{N}]/u.test(word)).length;
 
 // Dates by hand: the browser's own first formatter holds up the page longer than anything else that it does.
-const MONTHS = ['January', 'February', 'March', 'April', 'May', 'June', 'July', 'August', 'September', 'October', 'November', 'December'];
+const MONTHS = [t('January'), t('February'), t('March'), t('April'), t('May'), t('June'), t('July'), t('August'), t('September'), t('October'), t('November'), t('December')];
 const twoDigits = (/** @type {number} */ n) => String(n).padStart(2, '0');
 
 /** "Nov 27". @param {number} ms */
 export function day(ms) {
   const date = new Date(ms);
-  return `${MONTHS[date.getMonth()].slice(0, 3)} ${date.getDate()}`;
+  return formed(forms.day, MONTHS[date.getMonth()].slice(0, 3), date.getDate());
 }
 
 /** "14:05:09". @param {number} ms */
@@ -57,18 +61,19 @@ export function clock(ms) {
 export function moment(ms, seconds = false) {
   const date = new Date(ms);
   const [hours, minutes] = [date.getHours(), twoDigits(date.getMinutes())];
-  const time = `${hours % 12 || 12}:${minutes}${seconds ? `:${twoDigits(date.getSeconds())}` : ''}`;
-  return `${day(ms)}, ${date.getFullYear()}, ${time} ${hours < 12 ? 'AM' : 'PM'}`;
+  const hour = forms.hours === 12 ? hours % 12 || 12 : twoDigits(hours);
+  const half = forms.hours === 12 ? (hours < 12 ? ' AM' : ' PM') : '';
+  return `${formed(forms.date, day(ms), date.getFullYear())}, ${hour}:${minutes}${seconds ? `:${twoDigits(date.getSeconds())}` : ''}${half}`;
 }
 
 /** The heading under which a session of that date stands in the list. @param {number} ms @param {number} [now] */
 export function dateGroup(ms, now = Date.now()) {
   const midnight = new Date(now).setHours(0, 0, 0, 0);
   const days = Math.ceil((midnight - ms) / 86400000);
-  if (days <= 0) return 'Today';
-  if (days === 1) return 'Yesterday';
-  if (days <= 7) return 'Previous 7 days';
-  if (days <= 30) return 'Previous 30 days';
+  if (days <= 0) return t('Today');
+  if (days === 1) return t('Yesterday');
+  if (days <= 7) return t('Previous 7 days');
+  if (days <= 30) return t('Previous 30 days');
   const date = new Date(ms);
   const month = MONTHS[date.getMonth()];
   return date.getFullYear() === new Date(now).getFullYear() ? month : `${month} ${date.getFullYear()}`;

@@ -3,6 +3,7 @@
 // are there when the server is not; or when they are first used. A large library loads with its first use alone.
 import { state, subscribe } from './state.js';
 import { toast } from './view/toasts.js';
+import { t } from './text.js';
 
 const PARTS = {
   panels: () => import('./view/panels.js'),
@@ -50,8 +51,8 @@ export const onceLoaded = (name, job) => (jobs[name] = job);
 /** Why a part did not load, for the user. */
 export const notLoaded = () =>
   state.connection.phase === 'open'
-    ? "Couldn't load this part of the page. Try again, or reload the page."
-    : "Couldn't load this part of the page: not connected to the server. Try again when the connection is back.";
+    ? t("Couldn't load this part of the page. Try again, or reload the page.")
+    : t("Couldn't load this part of the page: not connected to the server. Try again when the connection is back.");
 
 /**
  * Opens a panel: at once if the panels are loaded, else when they are.

@@ -1,12 +1,13 @@
 // @ts-check
 // Puts the page together and starts it. Reading order of the modules: web/README.md.
 import { connect, showAddress } from './actions.js';
-import { h, iconButton } from './dom.js';
+import { h, iconButton, setText } from './dom.js';
 import { askImport } from './files.js';
 import { withPanels } from './late.js';
 import './notify.js';
 import { renderBlocks, blocksOf } from './render/markdown.js';
 import { subscribe, state } from './state.js';
+import { t } from './text.js';
 import { planDeletions } from './turn_deletion.js';
 import { AnswerFoot } from './view/answer_foot.js';
 import { announcer } from './view/announcer.js';
@@ -25,9 +26,9 @@ const app = /** @type {HTMLElement} */ (document.getElementById('app'));
 app.replaceChildren(
   sidebar(
     connectionState,
-    iconButton('upload', 'Import chats from files', { onclick: askImport }),
-    iconButton('keyboard', 'Keyboard shortcuts', { onclick: openShortcuts }),
-    iconButton('gear', 'Settings', { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
+    iconButton('upload', t('Import chats from files'), { onclick: askImport }),
+    iconButton('keyboard', t('Keyboard shortcuts'), { onclick: openShortcuts }),
+    iconButton('gear', t('Settings'), { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
   ),
   h('div', { class: 'scrim', onclick: closeDrawer }),
   h('main', null, header, serverView, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
@@ -44,6 +45,7 @@ for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddres
 // A new connection carries out what an earlier one did not.
 subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
 
+setText(/** @type {Element} */ (document.querySelector('.skip')), t('Skip to the message field'));
 applyLayout();
 // Each in a task of its own: running this script has taken one already. While the server is answering, all but the first
 // three prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by

@@ -1,6 +1,7 @@
 // @ts-check
 // The server's metrics over time, from /metrics. Asks only while someone looks.
 import { token } from './prefs.js';
+import { t } from './text.js';
 
 const EVERY_MS = 2000;
 export const KEPT_S = 300;
@@ -31,7 +32,7 @@ export function parseMetrics(text) {
 export async function cachedModels() {
   const bearer = token();
   const answer = await fetch('models/cached', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
-  if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+  if (!answer.ok) throw new Error(t('the server answers {0}', answer.status));
   return (await answer.json()).models;
 }
 
@@ -100,12 +101,12 @@ export function watchMetrics(show) {
         fetch('readyz'), // 503 while no instance serves, with the same text
       ]);
       const [text, { instances = [] }] = await Promise.all([answer.text(), ready.json()]);
-      if (!answer.ok) problem = [401, 403].includes(answer.status) ? 'Only an administrator’s token shows these figures.' : `The server answered ${answer.status}.`;
+      if (!answer.ok) problem = [401, 403].includes(answer.status) ? t('Only an administrator’s token shows these figures.') : t('The server answered {0}.', answer.status);
       else samples.push({ at: performance.now() / 1000, values: parseMetrics(text), instances });
       const oldest = performance.now() / 1000 - KEPT_S;
       samples.splice(0, samples.findIndex(({ at }) => at >= oldest));
     } catch {
-      problem = 'Not connected to the server. Retrying…';
+      problem = t('Not connected to the server. Retrying…');
     }
     if (stopped) return;
     if (!document.hidden) show(samples, problem);

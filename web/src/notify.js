@@ -3,6 +3,7 @@
 import { show } from './actions.js';
 import { notifies } from './prefs.js';
 import { state, subscribe } from './state.js';
+import { t } from './text.js';
 
 const LONG_MS = 10000;
 
@@ -13,7 +14,7 @@ const since = new Map();
 function tell(id) {
   if (!document.hidden || !notifies() || Notification.permission !== 'granted') return;
   try {
-    const note = new Notification(state.sessions.get(id)?.title || 'Parley', { body: 'The answer is complete.', tag: id, icon: 'icon.svg' });
+    const note = new Notification(state.sessions.get(id)?.title || 'Parley', { body: t('The answer is complete.'), tag: id, icon: 'icon.svg' });
     note.onclick = () => {
       window.focus();
       show(id);

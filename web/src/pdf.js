@@ -3,6 +3,7 @@
 // page: a worker would need a script address that the content policy does not allow.
 import { getDocument } from 'pdfjs-dist/legacy/build/pdf.mjs';
 import * as worker from 'pdfjs-dist/legacy/build/pdf.worker.mjs';
+import { t } from './text.js';
 
 /** @type {any} */ (globalThis).pdfjsWorker = worker; // pdf.js takes it in place of a worker
 
@@ -20,7 +21,7 @@ export async function textOfPdf(bytes) {
   const task = getDocument({ data: bytes, disableFontFace: true, useSystemFonts: false, useWasm: false, useWorkerFetch: false, isEvalSupported: false, verbosity: 0 });
   try {
     const pdf = await task.promise;
-    if (pdf.numPages > PAGES) throw new Error(`This PDF has ${pdf.numPages} pages: ${PAGES} at most.`);
+    if (pdf.numPages > PAGES) throw new Error(t('This PDF has {0} pages: {1} at most.', pdf.numPages, PAGES));
     const pages = [];
     for (let n = 1; n <= pdf.numPages; n++) {
       const page = await pdf.getPage(n);
@@ -31,8 +32,8 @@ export async function textOfPdf(bytes) {
     return pages.filter(Boolean).join('\n\n');
   } catch (error) {
     const name = error instanceof Error ? error.name : '';
-    if (name === 'PasswordException') throw new Error('This PDF is protected by a password.');
-    if (name === 'InvalidPDFException') throw new Error('This PDF is damaged and cannot be read.');
+    if (name === 'PasswordException') throw new Error(t('This PDF is protected by a password.'));
+    if (name === 'InvalidPDFException') throw new Error(t('This PDF is damaged and cannot be read.'));
     throw error;
   } finally {
     await task.destroy();

@@ -74,6 +74,11 @@ export function setTextSize(value) {
   document.documentElement.dataset.text = value;
 }
 
+/** The page's language: 'auto' for the browser's. @returns {string} */
+export const language = () => read('language', /** @type {string} */ ('auto'));
+/** @param {string} value */
+export const setLanguage = (value) => write('language', value === 'auto' ? undefined : value);
+
 /** Whether Enter sends; else Ctrl and Enter do. @returns {boolean} */
 export const enterSends = () => read('enter-sends', /** @type {boolean} */ (true)) !== false;
 /** @param {boolean} on */

@@ -3,6 +3,7 @@
 // text. The session of before stays as it is.
 import { fetchWhole, newId, request } from './actions.js';
 import { proseOf } from './render/answer_parts.js';
+import { t } from './text.js';
 import { exchangesOf, joined } from './turns.js';
 
 /** @typedef {{content: string, text: string}} Exchange */
@@ -14,7 +15,7 @@ function exchangesIn({ turns }) {
     .filter((turn) => turn.state === 'done')
     .map((turn) => {
       const content = turn.input.content ?? turn.input.text;
-      if (!content) throw new Error('This chat has messages of bare token ids. They mean nothing to another model.');
+      if (!content) throw new Error(t('This chat has messages of bare token ids. They mean nothing to another model.'));
       return { content, text: proseOf(turn).trim() || '…' };
     });
 }

@@ -23,6 +23,7 @@ import {
   state,
 } from './state.js';
 import { toast } from './view/toasts.js';
+import { t } from './text.js';
 
 const TYPING_MS = 5000; // minimum time between two session.typing messages
 const SLOW_MS = 1000; // when to show that a message is being sent
@@ -172,10 +173,10 @@ export function cancel(turn) {
 export function whyNot() {
   const session = currentSession();
   const chat = currentChat();
-  if (session?.state === 'closed') return 'This chat is closed. You can read it but not continue it.';
-  if (isFull(session, chat)) return 'This chat is full.';
-  if (chat && chat.phase !== 'ready') return 'The chat is still loading.';
+  if (session?.state === 'closed') return t('This chat is closed. You can read it but not continue it.');
+  if (isFull(session, chat)) return t('This chat is full.');
+  if (chat && chat.phase !== 'ready') return t('The chat is still loading.');
   const known = session ? model(session.model) : nextModel();
-  if (known && !known.chat) return `${known.name} has no chat template, so it cannot chat.`;
+  if (known && !known.chat) return t('{0} has no chat template, so it cannot chat.', known.name);
   return '';
 }

@@ -2,6 +2,7 @@
 // The connection to the server: sends hello, matches answers to requests, detects silence, reconnects. It knows nothing
 // of sessions: after a reconnect the caller attaches them again (onOpen).
 import { asText } from './format.js';
+import { t } from './text.js';
 
 /**
  * @typedef {{need: number, at_least?: true, left: number, most: number}} Room
@@ -161,7 +162,7 @@ export class Socket {
         reject: (failure) => reject(new RequestError(failure)),
       };
       if (!this.ready && !request.again)
-        return request.reject({ code: 'disconnected', message: 'Not connected to the server.' });
+        return request.reject({ code: 'disconnected', message: t('Not connected to the server.') });
       this.requests.set(key, request);
       if (this.ready) this.#sendRequest(request);
     });
@@ -183,7 +184,7 @@ export class Socket {
   #sendRequest(request) {
     clearTimeout(request.timer);
     request.timer = setTimeout(
-      () => this.#fail(request, { code: 'timeout', message: 'The server did not answer in time.' }),
+      () => this.#fail(request, { code: 'timeout', message: t('The server did not answer in time.') }),
       REQUEST_MS,
     );
     this.outbox.push(encode(request.message));
@@ -318,7 +319,7 @@ export class Socket {
       if (!request.again)
         this.#fail(request, {
           code: 'disconnected',
-          message: 'Connection lost before the server answered.',
+          message: t('Connection lost before the server answered.'),
         });
     }
   }

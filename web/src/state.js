@@ -9,6 +9,7 @@
 // moves the head, the page shortens its path or asks for the new one.
 import { onFrame, runNow } from './frame.js';
 import { chosenModel, setUnsent, unsent } from './prefs.js';
+import { t } from './text.js';
 import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
@@ -341,7 +342,7 @@ export const lastTurn = (chat) => chat.turns.at(-1)?.turn ?? -1;
 const asFailed = (stored) =>
   stored.phase === 'failed'
     ? stored
-    : { ...stored, phase: 'failed', code: 'disconnected', message: 'The page was closed before the server answered.' };
+    : { ...stored, phase: 'failed', code: 'disconnected', message: t('The page was closed before the server answered.') };
 
 /** @param {Chat} chat @param {string} key */
 const store = (chat, key) => setUnsent(chat.id, key, chat.pending.find((p) => p.key === key) ?? null);

@@ -5,6 +5,7 @@
 import { isCode, reload, request, sentence } from './actions.js';
 import { setTurnDeletion, turnDeletions } from './prefs.js';
 import { hideTurn, state } from './state.js';
+import { t } from './text.js';
 import { answersOf } from './turns.js';
 import { toast } from './view/toasts.js';
 
@@ -34,7 +35,7 @@ export async function deleteLater(chat, turn) {
   setTurnDeletion(keyOf(chat.id, turn.turn), Date.now() + RESTORE_MS);
   plan(chat.id, turn.turn);
   await reload(chat);
-  toast('Deleted from here on.', 'info', { label: 'Undo', run: () => restore(chat, turn.turn, head), ms: RESTORE_MS });
+  toast(t('Deleted from here on.'), 'info', { label: t('Undo'), run: () => restore(chat, turn.turn, head), ms: RESTORE_MS });
 }
 
 /** What an earlier page, or this one without a connection, did not come to. */
@@ -69,7 +70,7 @@ async function deleteNow(session, turn) {
       if (isCode(error, 'disconnected')) return; // the next connection deletes it
       // With a turn above it, or by another client.
       const gone = isCode(error, 'session_not_found') || isCode(error, 'invalid');
-      if (!gone) toast(`Couldn't delete the messages: ${sentence(error)}`, 'error');
+      if (!gone) toast(t("Couldn't delete the messages: {0}", sentence(error)), 'error');
     }
     setTurnDeletion(key, null);
   }
@@ -87,7 +88,7 @@ async function restore(chat, turn, head) {
     await request({ type: 'session.rewind', session: chat.id, turn: head });
   } catch (error) {
     // A turn that was started meanwhile runs: what was restored is a version beside it.
-    if (!isCode(error, 'session_busy')) toast(`Couldn't restore the messages: ${sentence(error)}`, 'error');
+    if (!isCode(error, 'session_busy')) toast(t("Couldn't restore the messages: {0}", sentence(error)), 'error');
   }
   await reload(chat);
 }

@@ -3,6 +3,7 @@
 import { fetchWhole, newId, newKey, reload, request, search } from './actions.js';
 import { fetchTurn } from './debug.js';
 import { addChat, setChat, state, subscribe, turnOf } from './state.js';
+import { t } from './text.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 /** @typedef {{said: string, before: Turn, now: Turn | null}} Pair */
@@ -31,7 +32,7 @@ const ended = (run, pair, number) =>
       const chat = state.chats.get(run.session);
       pair.now = (chat && turnOf(chat, number)) ?? pair.now;
       run.changed();
-      if (!chat) reject(new Error('The chat was deleted.'));
+      if (!chat) reject(new Error(t('The chat was deleted.')));
       else if (pair.now?.state === 'done') resolve(undefined);
       else return;
       waiting.delete(look);
@@ -55,7 +56,7 @@ function inputOf({ content, text, continue: goesOn }) {
 async function prepare(run, source, from, title, system) {
   const { turns } = await fetchWhole(source.id);
   const at = turns.findIndex((/** @type {Turn} */ turn) => turn.turn === from);
-  if (at < 0) throw new Error('This turn is not in the version of the conversation shown here.');
+  if (at < 0) throw new Error(t('This turn is not in the version of the conversation shown here.'));
   const fits = (/** @type {any} */ frame) => frame.type === 'session.opened' && frame.session.id === run.session;
   const chat = addChat(run.session, true);
   if (system === undefined) {
@@ -64,7 +65,7 @@ async function prepare(run, source, from, title, system) {
   } else {
     const { model, sampling, session_len, memory_len, sink_len, prompt } = source;
     if (prompt && !prompt.task)
-      throw new Error("The system prompt cannot be changed here: a new chat cannot use this chat's prompt table.");
+      throw new Error(t("The system prompt cannot be changed here: a new chat cannot use this chat's prompt table."));
     const shape = {
       ...{ model, sampling, session_len, memory_len, sink_len },
       ...(system ? { system } : {}),
@@ -104,12 +105,12 @@ export function startWhatIf(source, turn, { sampling, system, title }) {
  */
 async function follow(run, source, from, sampling, system, title) {
   const known = state.sessions.get(source);
-  if (!known) throw new Error('The chat was deleted.');
+  if (!known) throw new Error(t('The chat was deleted.'));
   const turns = await prepare(run, known, from, title, system);
   run.left = turns.length;
   for (const before of turns) {
     const input = inputOf(before.input);
-    if (!input) throw new Error('A message of token ids cannot be run again here. Use “parley replay --what-if”.');
+    if (!input) throw new Error(t('A message of token ids cannot be run again here. Use “parley replay --what-if”.'));
     const { request: asked } = await fetchTurn(source, before.turn);
     const values = { ...(asked.sampling ?? {}), ...(before.seed ? { seed: before.seed } : {}), ...sampling };
     if (run.phase !== 'running') return;
@@ -138,7 +139,7 @@ export function keepWhatIf(run) {
 export function stopWhatIf(run) {
   if (run.phase !== 'running') return;
   run.phase = 'failed';
-  run.message = 'Stopped.';
+  run.message = t('Stopped.');
   request({ type: 'turn.cancel', session: run.session }).catch(() => {});
   run.changed();
 }

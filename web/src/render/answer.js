@@ -2,6 +2,7 @@
 // Shows an answer that may grow: prose as Markdown, thinking and tool calls as collapsed blocks (answer_parts.js).
 import { h, icon, setText } from '../dom.js';
 import { duration, plural } from '../format.js';
+import { t } from '../text.js';
 import { AnswerParts } from './answer_parts.js';
 import { MarkdownStream } from './stream.js';
 
@@ -83,10 +84,10 @@ class Block {
 
   #drawName() {
     if (this.kind === 'think') {
-      setText(this.name, this.ended ? 'Thought' : this.finished ? 'Thought, not finished' : 'Thinking…');
+      setText(this.name, this.ended ? t('Thought') : this.finished ? t('Thought, not finished') : t('Thinking…'));
     } else {
       const { name, body, whole } = readCall(this.text);
-      setText(this.name, `${this.ended || (this.finished && whole) ? 'Called' : this.finished ? 'Call, not finished:' : 'Calling'} ${name || 'a tool'}`);
+      setText(this.name, `${this.ended || (this.finished && whole) ? t('Called') : this.finished ? t('Call, not finished:') : t('Calling')} ${name || t('a tool')}`);
       setText(this.body, body);
     }
   }

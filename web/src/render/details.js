@@ -1,6 +1,7 @@
 // @ts-check
 // <details> with a <summary>, which models write for what a reader may skip. What is inside is Markdown. Without its end
 // it reaches to the end of the text: the answer is still being written.
+import { t } from '../text.js';
 
 const OPEN = /^ {0,3}<details( open)?>\s*(?:<summary>([^]{0,1000}?)<\/summary>)?/i;
 const MARK = /<(\/?)details(?: open)?>/gi;
@@ -32,7 +33,7 @@ export const details = (nest) => ({
       const [end, mark] = endOf(src, head[0].length);
       const blanks = /^[ \t]*\n*/.exec(src.slice(end + mark))?.[0].length ?? 0;
       const token = { type: 'details', raw: src.slice(0, end + mark + blanks), open: !!head[1], summary: /** @type {any[]} */ ([]), tokens: /** @type {any[]} */ ([]) };
-      this.lexer.inline((head[2] ?? 'Details').trim(), token.summary);
+      this.lexer.inline((head[2] ?? t('Details')).trim(), token.summary);
       this.lexer.blockTokens(src.slice(head[0].length, end).replace(/^\n+/, ''), token.tokens);
       return token;
     });

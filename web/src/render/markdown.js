@@ -4,6 +4,7 @@
 import { Marked, Tokenizer } from 'marked';
 import { h, iconButton } from '../dom.js';
 import { loaded, onceLoaded, part } from '../late.js';
+import { t } from '../text.js';
 import { details } from './details.js';
 import { languageLabel } from './language_label.js';
 import { maths } from './maths.js';
@@ -140,7 +141,7 @@ function drawFormula(code, formulas) {
   const block = code.classList.contains('language-tex');
   const drawn = formulas.formula(tex, block);
   if (!drawn) return;
-  const box = h(block ? 'div' : 'span', { class: block ? 'formula formula-block' : 'formula', dir: 'ltr', ...(block && { tabIndex: 0, role: 'group', 'aria-label': 'Formula' }) }, drawn);
+  const box = h(block ? 'div' : 'span', { class: block ? 'formula formula-block' : 'formula', dir: 'ltr', ...(block && { tabIndex: 0, role: 'group', 'aria-label': t('Formula') }) }, drawn);
   box.dataset.tex = tex; // what is copied
   (code.closest('.code') ?? code).replaceWith(box);
 }
@@ -180,20 +181,20 @@ function frameCode(pre, whole) {
       'div',
       { class: 'code-head' },
       h('span', { class: 'code-language' }, label),
-      iconButton('copy', 'Copy code', { 'data-action': 'copy-code' }),
+      iconButton('copy', t('Copy code'), { 'data-action': 'copy-code' }),
     ),
   );
   pre.replaceWith(frame);
   pre.tabIndex = 0; // it scrolls sideways, so the keyboard must reach it
   pre.setAttribute('role', 'group');
-  pre.setAttribute('aria-label', `Code, ${label}`);
+  pre.setAttribute('aria-label', t('Code, {0}', label));
   frame.append(pre);
   if (whole && language && !code.classList.contains('maths')) colourSoon(code, language);
 }
 
 /** @param {HTMLTableElement} table */
 function frameTable(table) {
-  const frame = h('div', { class: 'table', tabIndex: 0, role: 'group', 'aria-label': 'Table' });
+  const frame = h('div', { class: 'table', tabIndex: 0, role: 'group', 'aria-label': t('Table') });
   table.replaceWith(frame);
   frame.append(table);
 }

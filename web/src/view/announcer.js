@@ -3,6 +3,7 @@
 import { plural, words } from '../format.js';
 import { h } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 
 export const announcer = h('div', {
   class: 'visually-hidden',
@@ -24,17 +25,17 @@ function endOf(turn) {
   const length = plural(words(turn.text), 'word');
   switch (turn.finish_reason) {
     case 'cancelled':
-      return `Response stopped, ${length}`;
+      return t('Response stopped, {0}', length);
     case 'length':
-      return `Response stopped at the length limit, ${length}`;
+      return t('Response stopped at the length limit, {0}', length);
     case 'interrupted':
-      return `Response interrupted, ${length}`;
+      return t('Response interrupted, {0}', length);
     case 'deadline':
-      return `Response stopped at its deadline, ${length}`;
+      return t('Response stopped at its deadline, {0}', length);
     case 'error':
-      return `Response failed: ${turn.error?.message ?? 'an error'}`;
+      return t('Response failed: {0}', turn.error?.message ?? t('an error'));
     default:
-      return `Response complete, ${length}`;
+      return t('Response complete, {0}', length);
   }
 }
 
@@ -47,13 +48,13 @@ subscribe('turn', (numbers) => {
     const before = said.get(key);
     if (before === turn.state) continue;
     said.set(key, turn.state);
-    if (turn.state === 'running') announce('Generating');
+    if (turn.state === 'running') announce(t('Generating'));
     else if (turn.state === 'done' && before === 'running') announce(endOf(turn));
   }
 });
 
 subscribe('connection', () => {
-  if (state.connection.phase === 'waiting') announce('Connection lost, reconnecting');
-  else if (state.connection.phase === 'open' && announcer.textContent === 'Connection lost, reconnecting')
-    announce('Connected again');
+  if (state.connection.phase === 'waiting') announce(t('Connection lost, reconnecting'));
+  else if (state.connection.phase === 'open' && announcer.textContent === t('Connection lost, reconnecting'))
+    announce(t('Connected again'));
 });

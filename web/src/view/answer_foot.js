@@ -2,6 +2,7 @@
 // The line below an answer: versions, actions and figures.
 import { h, icon, iconButton } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
+import { t } from '../text.js';
 import { answersOf, canGoOn, liveRate, wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { versionSwitch, WHAT } from './versions.js';
 
@@ -12,26 +13,26 @@ import { versionSwitch, WHAT } from './versions.js';
 const LIVE_MS = 250; // interval of the live figures
 
 const ENDS = /** @type {Record<string, string>} */ ({
-  cancelled: 'Stopped',
-  length: 'Reached the length limit',
-  interrupted: 'Interrupted: the server stopped',
-  deadline: 'Reached its deadline',
-  error: 'Failed',
-  stop: 'Stop string',
+  cancelled: t('Stopped'),
+  length: t('Reached the length limit'),
+  interrupted: t('Interrupted: the server stopped'),
+  deadline: t('Reached its deadline'),
+  error: t('Failed'),
+  stop: t('Stop string'),
 });
 
 export class AnswerFoot {
   constructor() {
     this.versions = h('div', { class: 'versions-box' });
-    this.copy = iconButton('copy', 'Copy answer', { 'data-action': 'copy-answer' });
-    this.edit = iconButton('pencil', 'Edit answer', { 'data-action': 'edit-answer' });
-    this.again = iconButton('again', 'Regenerate answer', { 'data-action': 'regenerate' });
-    this.more = iconButton('more', 'More actions', { 'data-action': 'more', 'aria-haspopup': 'menu', 'aria-expanded': 'false' });
+    this.copy = iconButton('copy', t('Copy answer'), { 'data-action': 'copy-answer' });
+    this.edit = iconButton('pencil', t('Edit answer'), { 'data-action': 'edit-answer' });
+    this.again = iconButton('again', t('Regenerate answer'), { 'data-action': 'regenerate' });
+    this.more = iconButton('more', t('More actions'), { 'data-action': 'more', 'aria-haspopup': 'menu', 'aria-expanded': 'false' });
     this.goOn = h(
       'button',
       { type: 'button', class: 'button small go-on', 'data-action': 'continue' },
       icon('forward'),
-      'Continue',
+      t('Continue'),
     );
     this.facts = h('div', { class: 'facts' });
     this.element = h(
@@ -89,8 +90,8 @@ export class AnswerFoot {
         type: 'button',
         class: 'facts-more',
         'aria-expanded': String(this.all),
-        title: this.all ? 'Fewer figures' : 'More figures',
-        'aria-label': 'More figures',
+        title: this.all ? t('Fewer figures') : t('More figures'),
+        'aria-label': t('More figures'),
         onclick: () => {
           this.all = !this.all;
           this.#updateFacts(answer, place);
@@ -133,34 +134,34 @@ function factsOf(answer, full) {
   const goesOn = !!answer.goes_on;
   const given = wasGiven(answer) && !goesOn;
   if (wasSentBack(answer))
-    facts.push(['Sent back by the client', `The answer of turn ${answer.branch?.edited} as the client sent it back with its conversation`]);
-  else if (wasWritten(answer)) facts.push(['Copied', 'Brought as text from another conversation']);
-  else if (given || (goesOn && wasGiven(answer))) facts.push(['Edited', `Written by a user in place of the answer of turn ${answer.branch?.edited}`, 'fact-end']);
+    facts.push([t('Sent back by the client'), t('The answer of turn {0} as the client sent it back with its conversation', answer.branch?.edited)]);
+  else if (wasWritten(answer)) facts.push([t('Copied'), t('Brought as text from another conversation')]);
+  else if (given || (goesOn && wasGiven(answer))) facts.push([t('Edited'), t('Written by a user in place of the answer of turn {0}', answer.branch?.edited), 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
-    facts.push([full && answer.finish_reason === 'length' ? 'Chat full' : ENDS[answer.finish_reason], `Finish reason: ${answer.finish_reason}`, 'fact-end']);
-  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? 'Tokens of the model’s part' : 'Tokens in the answer']);
+    facts.push([full && answer.finish_reason === 'length' ? t('Chat full') : ENDS[answer.finish_reason], t('Finish reason: {0}', answer.finish_reason), 'fact-end']);
+  if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? t('Tokens of the model’s part') : t('Tokens in the answer')]);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
-  if (perSecond) facts.push([`${rate(perSecond)} tokens/s`, 'Generation speed']);
+  if (perSecond) facts.push([t('{0} tokens/s', rate(perSecond)), t('Generation speed')]);
   if (done && answer.timings?.first_token_ms)
-    facts.push([`first token in ${duration(answer.timings.first_token_ms)}`, firstTokenHint(answer), 'fact-more']);
+    facts.push([t('first token in {0}', duration(answer.timings.first_token_ms)), firstTokenHint(answer), 'fact-more']);
   const computed = answer.cache?.computed_tokens ?? 0;
   if (done && computed && answer.timings && answer.timings.prefill_ms > 0)
     facts.push([
-      `prompt ${rate((computed * 1000) / answer.timings.prefill_ms)} tokens/s`,
-      `Prompt processing: ${plural(computed, 'token')} in ${duration(answer.timings.prefill_ms)}`,
+      t('prompt {0} tokens/s', rate((computed * 1000) / answer.timings.prefill_ms)),
+      t('Prompt processing: {0} in {1}', plural(computed, 'token'), duration(answer.timings.prefill_ms)),
       'fact-more',
     ]);
   if (done && answer.cache?.source === 'recomputed')
     facts.push([
-      `recomputed ${plural(answer.cache.computed_tokens, 'token')}`,
-      'The cache was released, so the conversation was processed again first',
+      t('recomputed {0}', plural(answer.cache.computed_tokens, 'token')),
+      t('The cache was released, so the conversation was processed again first'),
       'fact-cache',
     ]);
-  const from = { host: 'host memory', snapshot: 'a snapshot on disk' }[answer.cache?.source ?? ''];
+  const from = { host: t('host memory'), snapshot: t('a snapshot on disk') }[answer.cache?.source ?? ''];
   if (done && from && answer.cache)
     facts.push([
-      `resumed ${plural(answer.cache.kept_tokens, 'token')}`,
-      `The cache was restored from ${from}${answer.cache.resume_ms ? ` in ${duration(answer.cache.resume_ms)}` : ''}`,
+      t('resumed {0}', plural(answer.cache.kept_tokens, 'token')),
+      t('The cache was restored from {0}{1}', from, answer.cache.resume_ms ? t(' in {0}', duration(answer.cache.resume_ms)) : ''),
       'fact-cache',
     ]);
   return facts;
@@ -168,12 +169,12 @@ function factsOf(answer, full) {
 
 /** @param {Turn} answer */
 function firstTokenHint(answer) {
-  const t = /** @type {NonNullable<Turn['timings']>} */ (answer.timings);
+  const times = /** @type {NonNullable<Turn['timings']>} */ (answer.timings);
   const parts = [
-    `Time to first token: ${duration(t.queue_ms)} in the queue, ${duration(t.prefill_ms)} to process ${plural(answer.cache?.computed_tokens ?? answer.n_input, 'token')}`,
+    t('Time to first token: {0} in the queue, {1} to process {2}', duration(times.queue_ms), duration(times.prefill_ms), plural(answer.cache?.computed_tokens ?? answer.n_input, 'token')),
   ];
   if (answer.cache?.kept_tokens)
-    parts.push(`${plural(answer.cache.kept_tokens, 'token')} were already in memory`);
+    parts.push(t('{0} were already in memory', plural(answer.cache.kept_tokens, 'token')));
   if (answer.created_ms) parts.push(moment(answer.created_ms));
   return parts.join('. ');
 }

@@ -2,22 +2,23 @@
 // What stands around the turns: where the session is from, its system prompt, and why an answer is paused.
 import { h, icon, setText } from '../dom.js';
 import { currentChat, currentSession, state } from '../state.js';
+import { t } from '../text.js';
 
 export const origin = h('p', { class: 'origin', hidden: true });
 export const stalled = h('p', { class: 'stalled', role: 'status', hidden: true });
-const systemText = h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' });
-export const systemNote = h('details', { class: 'system-note', hidden: true }, h('summary', null, 'System prompt'), systemText);
+const systemText = h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': t('System prompt') });
+export const systemNote = h('details', { class: 'system-note', hidden: true }, h('summary', null, t('System prompt')), systemText);
 
 function drawOrigin() {
   const from = currentSession()?.forked_from;
   origin.hidden = !from || currentChat()?.more === true;
   if (!from) return;
-  const title = state.sessions.get(from.session)?.title || 'another chat';
+  const title = state.sessions.get(from.session)?.title || t('another chat');
   const key = `${from.session} ${title}`;
   if (origin.dataset.from === key) return;
   origin.dataset.from = key;
   const turn = from.turn === null ? '' : `&t=${from.turn}`;
-  origin.replaceChildren(icon('branch'), 'Branched from ', h('a', { href: `#s=${encodeURIComponent(from.session)}${turn}` }, title));
+  origin.replaceChildren(icon('branch'), t('Branched from '), h('a', { href: `#s=${encodeURIComponent(from.session)}${turn}` }, title));
 }
 
 function drawSystem() {
@@ -32,7 +33,7 @@ function drawSystem() {
 function drawStalled() {
   const why = currentChat()?.stalled;
   stalled.hidden = !why;
-  setText(stalled, why ? `The answer is paused because the server cannot save it: ${why}` : '');
+  setText(stalled, why ? t('The answer is paused because the server cannot save it: {0}', why) : '');
 }
 
 export function drawAround() {

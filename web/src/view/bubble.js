@@ -1,6 +1,7 @@
 // @ts-check
 // The text of a message, with a button in it when it is very long.
 import { h } from '../dom.js';
+import { t } from '../text.js';
 import { sentFiles } from './file_chips.js';
 
 const LONG_CHARACTERS = 1600;
@@ -23,10 +24,10 @@ export function bubble(content) {
       onclick() {
         const folded = body.classList.toggle('folded');
         button.setAttribute('aria-expanded', String(!folded));
-        button.textContent = folded ? 'Show all' : 'Show less';
+        button.textContent = folded ? t('Show all') : t('Show less');
       },
     },
-    'Show all',
+    t('Show all'),
   );
   return h('div', { class: 'bubble' }, body, button);
 }

@@ -3,6 +3,7 @@
 import { fetchTurn } from '../debug.js';
 import { h, setText } from '../dom.js';
 import { currentChat, turnOf } from '../state.js';
+import { t } from '../text.js';
 import { textsSideBySide } from './texts.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */
@@ -15,7 +16,7 @@ export function otherVersions(turn) {
 }
 
 /** Counts the versions from the oldest, as the switch at a message does. @param {number} turn @param {number[]} all */
-const versionName = (turn, all) => `Version ${all.filter((other) => other <= turn).length}`;
+const versionName = (turn, all) => t('Version {0}', all.filter((other) => other <= turn).length);
 
 /** @param {Record_['turn']['input']} input */
 const said = (input) => input.content ?? input.text ?? '';
@@ -28,7 +29,7 @@ export function comparePanel(session, record, others) {
   /** @param {number} number */
   async function compare(number) {
     const mine = ++asked;
-    result.replaceChildren(h('p', { class: 'panel-text' }, 'Loading…'));
+    result.replaceChildren(h('p', { class: 'panel-text' }, t('Loading…')));
     try {
       const other = await fetchTurn(session, number);
       if (mine === asked) result.replaceChildren(...differences(record, other, [...others, record.turn.turn]));
@@ -49,7 +50,7 @@ export function comparePanel(session, record, others) {
   choice.value = String(nearest);
   compare(nearest);
   return [
-    h('p', { class: 'inspector-choice' }, h('label', { for: 'compare-with' }, `${versionName(record.turn.turn, [...others, record.turn.turn])} compared with`), choice),
+    h('p', { class: 'inspector-choice' }, h('label', { for: 'compare-with' }, t('{0} compared with', versionName(record.turn.turn, [...others, record.turn.turn]))), choice),
     result,
   ];
 }
@@ -61,10 +62,10 @@ function differences(mine, other, all) {
   const messages = [said(older.input), said(newer.input)];
   return [
     ...(messages[0] === messages[1]
-      ? [h('p', { class: 'panel-text' }, 'Both answer the same message.')]
-      : [h('h3', null, 'Message'), textsSideBySide(messages[0], messages[1], names)]),
-    h('h3', null, 'Answer'),
-    ...(older.text === newer.text ? [h('p', { class: 'panel-text' }, 'Both answers are the same.')] : []),
+      ? [h('p', { class: 'panel-text' }, t('Both answer the same message.'))]
+      : [h('h3', null, t('Message')), textsSideBySide(messages[0], messages[1], names)]),
+    h('h3', null, t('Answer')),
+    ...(older.text === newer.text ? [h('p', { class: 'panel-text' }, t('Both answers are the same.'))] : []),
     textsSideBySide(older.text, newer.text, names),
   ];
 }

@@ -8,6 +8,7 @@ import { count } from '../format.js';
 import { withPanels } from '../late.js';
 import { draft, enterSends, setDraft } from '../prefs.js';
 import { currentChat, isBusy, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { dialogOpen } from './dialog.js';
 import { field, fitText, isComposing, touchScreen } from './message_field.js';
 import { askFiles, chosenFiles, clearFiles, fileChips, moveFiles, readingFiles } from './file_chips.js';
@@ -18,12 +19,12 @@ const DRAFT_MS = 300;
 const LONG = 400; // characters of a text whose tokens are estimated before it is sent
 const sendButton = h(
   'button',
-  { type: 'submit', class: 'send', 'aria-label': 'Send', title: 'Send' },
+  { type: 'submit', class: 'send', 'aria-label': t('Send'), title: t('Send') },
   icon('send'),
 );
 const stopButton = h(
   'button',
-  { type: 'button', class: 'stop', 'aria-label': 'Stop', title: 'Stop (Esc)', hidden: true, onclick: stop },
+  { type: 'button', class: 'stop', 'aria-label': t('Stop'), title: t('Stop (Esc)'), hidden: true, onclick: stop },
   icon('stop'),
 );
 const hint = h('span', { class: 'composer-hint', id: 'composer-hint' });
@@ -44,10 +45,10 @@ export const composer = h(
       class: 'composer',
       onclick: (/** @type {Event} */ event) => event.target === event.currentTarget && field.focus(),
     },
-    h('label', { for: 'message', class: 'visually-hidden' }, 'Message'),
+    h('label', { for: 'message', class: 'visually-hidden' }, t('Message')),
     fileChips,
     field,
-    h('div', { class: 'composer-bar' }, iconButton('clip', 'Add text, code or PDF files', { onclick: askFiles }), meters, hint, stopButton, sendButton),
+    h('div', { class: 'composer-bar' }, iconButton('clip', t('Add text, code or PDF files'), { onclick: askFiles }), meters, hint, stopButton, sendButton),
   ),
 );
 
@@ -119,7 +120,7 @@ function tooLong() {
   if (field.value.length < LONG && !files.length) return '';
   const tokens = files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
   const left = tokensLeft();
-  return tokens > left ? `About ${count(tokens)} tokens; ${count(left)} left in this chat` : '';
+  return tokens > left ? t('About {0} tokens; {1} left in this chat', count(tokens), count(left)) : '';
 }
 
 function draw() {
@@ -134,16 +135,16 @@ function draw() {
   showButton(stopButton, stops);
   showButton(sendButton, !stops || !!text);
   sendButton.disabled = !text || !!why;
-  const label = queues ? 'Send after this answer' : 'Send';
+  const label = queues ? t('Send after this answer') : t('Send');
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
   setText(
     hint,
     sendsTo
-      ? 'Will send when the chat has loaded'
+      ? t('Will send when the chat has loaded')
       : queues
-        ? 'Will send after this answer'
+        ? t('Will send after this answer')
         : fullNotice.hidden && chat?.phase === 'ready'
           ? why || tooLong()
           : chat

@@ -4,6 +4,7 @@ import { authorise, retryNow } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { state, subscribe } from '../state.js';
 import { token } from '../prefs.js';
+import { t } from '../text.js';
 import { openDialog } from './dialog.js';
 
 const GRACE_MS = 700; // shorter interruptions are not shown
@@ -14,7 +15,7 @@ export const banner = h(
   { class: 'banner', hidden: true },
   h('span', { class: 'spinner', 'aria-hidden': 'true' }),
   text,
-  h('button', { type: 'button', class: 'link-button', onclick: retryNow }, 'Try now'),
+  h('button', { type: 'button', class: 'link-button', onclick: retryNow }, t('Try now')),
 );
 const dot = h('span', { class: 'dot' });
 const words = h('span', null);
@@ -33,8 +34,8 @@ function countdown() {
   setText(
     text,
     left > 1
-      ? `Not connected to the server. Retrying in ${left} s.`
-      : 'Not connected to the server. Retrying…',
+      ? t('Not connected to the server. Retrying in {0} s.', left)
+      : t('Not connected to the server. Retrying…'),
   );
 }
 
@@ -52,11 +53,11 @@ function askToken() {
     'p',
     { class: 'dialog-text', id: 'token-problem' },
     token()
-      ? 'The server rejected this token.'
-      : 'This server requires an access token. Ask its administrator for one.',
+      ? t('The server rejected this token.')
+      : t('This server requires an access token. Ask its administrator for one.'),
   );
   dialog = openDialog({
-    title: 'Sign in',
+    title: t('Sign in'),
     name: 'token-dialog',
     closable: false,
     onClose: () => (dialog = null),
@@ -73,13 +74,13 @@ function askToken() {
           },
         },
         problem,
-        h('label', { for: 'token', class: 'field-label' }, 'Token'),
+        h('label', { for: 'token', class: 'field-label' }, t('Token')),
         field,
-        h('p', { class: 'field-hint' }, 'Kept in this tab, and in those opened beside it, until you close them or sign out.'),
+        h('p', { class: 'field-hint' }, t('Kept in this tab, and in those opened beside it, until you close them or sign out.')),
         h(
           'div',
           { class: 'dialog-actions' },
-          h('button', { type: 'submit', class: 'button primary' }, 'Connect'),
+          h('button', { type: 'submit', class: 'button primary' }, t('Connect')),
         ),
       ),
     ],
@@ -91,15 +92,15 @@ function askToken() {
 function draw() {
   const { phase, server, user } = state.connection;
   const name = {
-    open: 'Connected',
-    connecting: 'Connecting…',
-    waiting: 'Reconnecting…',
-    unauthorized: 'Not authorised',
+    open: t('Connected'),
+    connecting: t('Connecting…'),
+    waiting: t('Reconnecting…'),
+    unauthorized: t('Not authorised'),
   }[phase];
   dot.dataset.connection = phase;
-  setText(words, user.name && phase === 'open' ? `${name} as ${user.name}` : name);
-  const program = server && phase === 'open' ? [`Connected to ${server.name} ${server.version}`] : [];
-  connectionState.title = [...program, ...(user.admin ? ['Open the dashboard'] : [])].join('\n');
+  setText(words, user.name && phase === 'open' ? t('{0} as {1}', name, user.name) : name);
+  const program = server && phase === 'open' ? [t('Connected to {0} {1}', server.name, server.version)] : [];
+  connectionState.title = [...program, ...(user.admin ? [t('Open the dashboard')] : [])].join('\n');
   // The figures are an administrator's alone.
   if (user.admin) connectionState.href = '#/server';
   else connectionState.removeAttribute('href');

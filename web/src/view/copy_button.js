@@ -2,13 +2,14 @@
 // A button that copies a text and says for a moment that it has.
 import { copyText } from '../clipboard.js';
 import { icon } from '../dom.js';
+import { t } from '../text.js';
 import { toast } from './toasts.js';
 
 /** @param {HTMLElement} button @param {string} text @param {string} [html] */
 export async function copyFrom(button, text, html) {
   const done = await copyText(text, html);
   if (!done) {
-    toast('The browser blocked copying.', 'error');
+    toast(t('The browser blocked copying.'), 'error');
     return;
   }
   const before = [...button.childNodes];

@@ -1,9 +1,10 @@
 // @ts-check
 // The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
 import { h, setText } from '../dom.js';
-import { count, duration, parameters, plural, rate } from '../format.js';
+import { count, decimal, duration, parameters, plural, rate } from '../format.js';
 import { byLabel, cachedModels, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
 import { state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { plot } from './plot.js';
 
 /** @typedef {import('../metrics.js').Sample} Sample */
@@ -13,23 +14,23 @@ const FIRST_TOKEN = 'parley_engine_time_to_first_token_seconds';
 
 const perSecond = (/** @type {number} */ value) => `${rate(value) || '0'}/s`;
 const seconds = (/** @type {number} */ value) => duration(value * 1000);
-const percent = (/** @type {number} */ value) => `${(value * 100).toFixed(value < 0.1 ? 1 : 0)}%`;
+const percent = (/** @type {number} */ value) => `${decimal(value * 100, value < 0.1 ? 1 : 0)}%`;
 /** @param {number} bytes */
 function size(bytes) {
   const at = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;
-  return `${(bytes / 1024 ** at).toFixed(at && bytes / 1024 ** at < 10 ? 1 : 0)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][at]}`;
+  return `${decimal(bytes / 1024 ** at, at && bytes / 1024 ** at < 10 ? 1 : 0)} ${['B', 'KiB', 'MiB', 'GiB', 'TiB'][at]}`;
 }
 
-const tokens = plot('Tokens per second', ['generated', 'prompt'], perSecond, 1);
-const first = plot('Time to first token, last minute', ['median', '95%'], seconds, 0.01);
-const queue = plot('Requests', ['running', 'waiting'], count, 1);
-const residents = plot('Sessions over time', ['active', 'idle', 'parked'], count, 1);
-const cache = plot('Cache in use', ['device', 'host'], percent, 0.01);
+const tokens = plot(t('Tokens per second'), [t('generated'), t('prompt')], perSecond, 1);
+const first = plot(t('Time to first token, last minute'), [t('median'), '95%'], seconds, 0.01);
+const queue = plot(t('Requests'), [t('running'), t('waiting')], count, 1);
+const residents = plot(t('Sessions over time'), [t('active'), t('idle'), t('parked')], count, 1);
+const cache = plot(t('Cache in use'), [t('device'), t('host')], percent, 0.01);
 
 /** A tile with a table of names and figures. @param {string} title @param {string} [width] wide: all columns */
 function table(title, width = '') {
   const body = h('dl', { class: 'facts-list' });
-  const note = h('p', { class: 'panel-text' }, 'None yet.');
+  const note = h('p', { class: 'panel-text' }, t('None yet.'));
   const element = h('section', { class: `tile ${width}` }, h('h2', null, title), body, note);
   let key = '';
   return {
@@ -42,23 +43,23 @@ function table(title, width = '') {
     },
   };
 }
-const sessions = table('Sessions in memory');
-const evictions = table('Caches released');
-const resumes = table('Where turns found their cache');
+const sessions = table(t('Sessions in memory'));
+const evictions = table(t('Caches released'));
+const resumes = table(t('Where turns found their cache'));
 const SOURCES = /** @type {Record<string, string>} */ ({
-  kept: 'on the device',
-  host: 'in host memory',
-  snapshot: 'in a snapshot',
+  kept: t('on the device'),
+  host: t('in host memory'),
+  snapshot: t('in a snapshot'),
   recomputed: 'recomputed',
 });
-const instances = table('Instances');
-const cached = table('Models in the cache', 'wide');
-const server = table('Server', 'wide');
+const instances = table(t('Instances'));
+const cached = table(t('Models in the cache'), 'wide');
+const server = table(t('Server'), 'wide');
 const problem = h('p', { class: 'banner', role: 'status', hidden: true });
 
 const tiles = h(
   'div',
-  { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': 'Figures', hidden: true },
+  { class: 'tiles', tabIndex: 0, role: 'group', 'aria-label': t('Figures'), hidden: true },
   ...[tokens, first, queue, cache, residents, sessions, evictions, resumes, instances, cached, server].map((tile) => tile.element),
 );
 export const figures = [problem, tiles];
@@ -85,11 +86,11 @@ function instanceRow(before, now, { name, model, state: phase, sessions: held })
   const figures = [
     name && model,
     phase,
-    `${count(of('requests_running'))} running`,
-    `${count(of('requests_waiting'))} waiting`,
+    t('{0} running', count(of('requests_running'))),
+    t('{0} waiting', count(of('requests_waiting'))),
     perSecond(before ? ratePerSecond(before, now, 'parley_engine_generated_tokens_total', its) : 0),
-    `${plural(held, 'session')} cached`,
-    `cache ${percent(of('kv_cache_usage_ratio'))}`,
+    t('{0} cached', plural(held, 'session')),
+    t('cache {0}', percent(of('kv_cache_usage_ratio'))),
   ];
   return [name || model, figures.filter(Boolean).join(' · ')];
 }
@@ -118,9 +119,9 @@ function draw(samples, why) {
   sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
   evictions.draw(
     counted(now, [
-      ['parley_sessions_parked_total', 'reason', 'parked in host memory: %'],
-      ['parley_sessions_evictions_total', 'reason', 'evicted: %'],
-      ['parley_engine_snapshots_given_up_total', 'reason', 'snapshot not written: %'],
+      ['parley_sessions_parked_total', 'reason', t('parked in host memory: %')],
+      ['parley_sessions_evictions_total', 'reason', t('evicted: %')],
+      ['parley_engine_snapshots_given_up_total', 'reason', t('snapshot not written: %')],
     ]),
   );
   resumes.draw(
@@ -132,14 +133,14 @@ function draw(samples, why) {
   const { models, server: program } = state.connection;
   const snapshots = total(now, 'parley_engine_snapshots');
   server.draw([
-    ['Uptime', seconds(total(now, 'parley_uptime_seconds'))],
-    ...(program ? [/** @type {[string, string]} */ (['Program', `${program.name} ${program.version}`])] : []),
-    ...models.map((m) => /** @type {[string, string]} */ ([m.name, `${parameters(m.n_params)} parameters, ${m.backend}`])),
-    ['Connections', `${count(total(now, 'parley_connections'))} (${plural(total(now, 'parley_websockets'), 'WebSocket')})`],
-    ['Device cache', size(total(now, 'parley_engine_kv_cache_bytes'))],
-    ['Snapshots', snapshots ? `${count(snapshots)} (${size(total(now, 'parley_engine_snapshot_bytes'))})` : 'none'],
-    ['Connections refused', count(total(now, 'parley_refused_total'))],
-    ['Database errors', count(total(now, 'parley_store_errors_total'))],
+    [t('Uptime'), seconds(total(now, 'parley_uptime_seconds'))],
+    ...(program ? [/** @type {[string, string]} */ ([t('Program'), `${program.name} ${program.version}`])] : []),
+    ...models.map((m) => /** @type {[string, string]} */ ([m.name, t('{0} parameters, {1}', parameters(m.n_params), m.backend)])),
+    [t('Connections'), `${count(total(now, 'parley_connections'))} (${plural(total(now, 'parley_websockets'), 'WebSocket')})`],
+    [t('Device cache'), size(total(now, 'parley_engine_kv_cache_bytes'))],
+    [t('Snapshots'), snapshots ? `${count(snapshots)} (${size(total(now, 'parley_engine_snapshot_bytes'))})` : t('none')],
+    [t('Connections refused'), count(total(now, 'parley_refused_total'))],
+    [t('Database errors'), count(total(now, 'parley_store_errors_total'))],
   ]);
 }
 
@@ -148,7 +149,7 @@ async function drawCached() {
     const found = await cachedModels();
     cached.draw(found.map(({ name, format, bytes }) => [name, `${format}, ${size(bytes)}`]));
   } catch (error) {
-    cached.draw([['Not readable', error instanceof Error ? error.message : String(error)]]);
+    cached.draw([[t('Not readable'), error instanceof Error ? error.message : String(error)]]);
   }
 }
 

@@ -1,6 +1,7 @@
 // @ts-check
 // Dialogs use the browser's element, which keeps the focus inside, closes on Esc and restores the focus.
 import { h, iconButton } from '../dom.js';
+import { t } from '../text.js';
 
 /** Whether one is open. They are the body's own children: a search of the whole page would cost each key. */
 export const dialogOpen = () =>
@@ -20,7 +21,7 @@ export function openDialog({ title, name, body, onClose, closable = true }) {
       'header',
       { class: 'dialog-head' },
       heading,
-      closable && iconButton('close', 'Close', { onclick: () => dialog.close() }),
+      closable && iconButton('close', t('Close'), { onclick: () => dialog.close() }),
     ),
     ...body,
   );
@@ -50,7 +51,7 @@ export function openDialog({ title, name, body, onClose, closable = true }) {
 export function confirmDialog({ title, text, action }) {
   return new Promise((resolve) => {
     let agreed = false;
-    const cancel = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, 'Cancel');
+    const cancel = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, t('Cancel'));
     const agree = h(
       'button',
       {

@@ -2,6 +2,7 @@
 // A panel beside the conversation where the window is wide enough for both, else a dialog over it.
 import { h, iconButton } from '../dom.js';
 import { state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { openDialog } from './dialog.js';
 import { isComposing } from './message_field.js';
 
@@ -41,7 +42,7 @@ function dock(title, name, body, onClose) {
       'header',
       { class: 'dialog-head' },
       h('h2', { id: `${name}-title` }, title),
-      iconButton('close', 'Close', { onclick: () => panel.close() }),
+      iconButton('close', t('Close'), { onclick: () => panel.close() }),
     ),
     ...body,
   );

@@ -3,6 +3,7 @@
 import { send } from '../sending.js';
 import { h, icon } from '../dom.js';
 import { nextModel, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { modelPicker, systemField } from './fresh.js';
 
 const suggestions = h('ul', { class: 'suggestions' });
@@ -37,8 +38,8 @@ export function emptyView() {
     'div',
     { class: 'empty' },
     h('div', { class: 'empty-mark' }, icon('logo')),
-    h('h2', null, 'What would you like to talk about?'),
-    h('p', { class: 'empty-text' }, 'The server keeps the conversation. You can close this page and continue later.'),
+    h('h2', null, t('What would you like to talk about?')),
+    h('p', { class: 'empty-text' }, t('The server keeps the conversation. You can close this page and continue later.')),
     suggestions,
     modelPicker(),
     systemField(),

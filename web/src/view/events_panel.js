@@ -3,31 +3,32 @@
 import { fetchCopies, fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
 import { clock, count, day, duration } from '../format.js';
+import { t } from '../text.js';
 
 const NAMES = /** @type {Record<string, string>} */ ({
-  opened: 'Session opened',
-  updated: 'Settings changed',
-  rewound: 'Moved to a turn',
-  queued: 'Turn queued',
-  started: 'Turn started',
-  done: 'Turn finished',
-  evicted: 'Cache released',
-  parked: 'Cache parked',
-  closed: 'Session closed',
-  lost: 'Tokens lost',
+  opened: t('Session opened'),
+  updated: t('Settings changed'),
+  rewound: t('Moved to a turn'),
+  queued: t('Turn queued'),
+  started: t('Turn started'),
+  done: t('Turn finished'),
+  evicted: t('Cache released'),
+  parked: t('Cache parked'),
+  closed: t('Session closed'),
+  lost: t('Tokens lost'),
 });
 const SOURCES = /** @type {Record<string, string>} */ ({
-  host: 'cache restored from host memory',
-  snapshot: 'cache restored from a snapshot',
-  recomputed: 'cache recomputed',
+  host: t('cache restored from host memory'),
+  snapshot: t('cache restored from a snapshot'),
+  recomputed: t('cache recomputed'),
 });
 
 /** @param {import('../debug.js').SessionEvent} event */
 function why({ reason, cache, forked_from: from }) {
-  if (from) return `copied from ${from.session}${from.turn === null ? '' : ` up to turn ${from.turn}`}`;
+  if (from) return t('copied from {0}{1}', from.session, from.turn === null ? '' : t(' up to turn {0}', from.turn));
   if (!cache) return reason ?? '';
-  const source = `${SOURCES[cache.source] ?? cache.source} in ${duration(cache.resume_ms)}`;
-  return cache.refused ? `${source}; the snapshot was not used: ${cache.refused}` : source;
+  const source = t('{0} in {1}', SOURCES[cache.source] ?? cache.source, duration(cache.resume_ms));
+  return cache.refused ? t('{0}; the snapshot was not used: {1}', source, cache.refused) : source;
 }
 
 /** @param {number} ms */
@@ -42,11 +43,11 @@ export function eventsPanel(session, turn) {
   /** @type {import('../state.js').Session[] | undefined} of this session, and not among the rows yet */
   let copies;
   const rows = h('tbody', null);
-  const note = h('p', { class: 'panel-text', role: 'status' }, 'Loading…');
+  const note = h('p', { class: 'panel-text', role: 'status' }, t('Loading…'));
   const more = h(
     'button',
     { type: 'button', class: 'button small', hidden: true, onclick: () => load() },
-    'Earlier events',
+    t('Earlier events'),
   );
 
   /** @param {import('../debug.js').SessionEvent} event */
@@ -68,9 +69,9 @@ export function eventsPanel(session, turn) {
       null,
       h('td', null),
       when(copy.created_ms),
-      h('th', { scope: 'row' }, 'Session copied'),
+      h('th', { scope: 'row' }, t('Session copied')),
       h('td', { class: 'number' }, String(copy.forked_from?.turn ?? '')),
-      h('td', null, 'into ', h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || 'another chat')),
+      h('td', null, t('into '), h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || t('another chat'))),
     );
 
   // Forking is an event of the new session. It is shown here among the loaded events, by time.
@@ -94,17 +95,17 @@ export function eventsPanel(session, turn) {
       placeCopies(page.more ? (page.events[0]?.at_ms ?? -Infinity) : -Infinity);
       rows.replaceChildren(...shown.map((one) => one.row));
       more.hidden = !page.more || !page.events.length;
-      note.textContent = rows.childElementCount ? '' : 'No events recorded.';
+      note.textContent = rows.childElementCount ? '' : t('No events recorded.');
       note.hidden = !note.textContent;
     } catch (error) {
       note.hidden = false;
-      note.textContent = `Couldn't load the events: ${error instanceof Error ? error.message : error}`;
+      note.textContent = t("Couldn't load the events: {0}", error instanceof Error ? error.message : error);
     }
     more.disabled = false;
   }
   load();
   return [
-    h('p', { class: 'panel-text' }, 'Events of this chat, newest last. Those of this turn are marked.'),
+    h('p', { class: 'panel-text' }, t('Events of this chat, newest last. Those of this turn are marked.')),
     more,
     h(
       'table',
@@ -112,7 +113,7 @@ export function eventsPanel(session, turn) {
       h(
         'thead',
         null,
-        h('tr', null, ...['No.', 'When', 'What', 'Turn', 'Why'].map((name) => h('th', { scope: 'col' }, name))),
+        h('tr', null, ...[t('No.'), t('When'), t('What'), t('Turn'), t('Why')].map((name) => h('th', { scope: 'col' }, name))),
       ),
       rows,
     ),

@@ -1,6 +1,7 @@
 // @ts-check
 // The fields of the settings dialog, one row for each value. The sampling rows come from the server.
 import { h, iconButton } from '../dom.js';
+import { t } from '../text.js';
 
 /**
  * @typedef {{key: string, label: string, hint: string, type: 'number' | 'seed' | 'lines', min?: number, max?: number,
@@ -29,22 +30,22 @@ export const samplingRows = (parameters) =>
     .filter((p) => p.form && TYPES[p.type])
     .map((p) => ({
       key: p.name,
-      label: p.label,
-      hint: p.type === 'words' ? `${p.help} One per line, at most ${p.max}; ids as [13, 198].` : p.help,
+      label: t(p.label),
+      hint: p.type === 'words' ? t('{0} One per line, at most {1}; ids as [13, 198].', t(p.help), p.max) : t(p.help),
       type: TYPES[p.type],
       min: p.min,
       max: p.max,
       step: p.step,
       whole: p.type === 'integer',
-      none: p.zero,
+      none: p.zero && t(p.zero),
     }));
 
 /** @type {Row[]} */
 export const MEMORY = [
   {
     key: 'memory_len',
-    label: 'Memory',
-    hint: 'How many of the latest tokens the model sees.',
+    label: t('Memory'),
+    hint: t('How many of the latest tokens the model sees.'),
     type: 'number',
     min: 1,
     step: 1,
@@ -52,8 +53,8 @@ export const MEMORY = [
   },
   {
     key: 'session_len',
-    label: 'Chat length',
-    hint: 'Maximum number of tokens in the chat.',
+    label: t('Chat length'),
+    hint: t('Maximum number of tokens in the chat.'),
     type: 'number',
     min: 2,
     step: 1,
@@ -61,8 +62,8 @@ export const MEMORY = [
   },
   {
     key: 'sink_len',
-    label: 'Tokens kept from the start',
-    hint: 'First tokens that always stay visible to the model.',
+    label: t('Tokens kept from the start'),
+    hint: t('First tokens that always stay visible to the model.'),
     type: 'number',
     min: 0,
     step: 1,
@@ -82,14 +83,14 @@ export class FieldError extends Error {
 /** The error for a value, or ''. @param {Row} row @param {string} text @param {number} [max] */
 function complaint(row, text, max = row.max) {
   if (row.type === 'seed')
-    return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : 'Enter a whole number, 0 or greater.';
+    return /^\d{1,20}$/.test(text) && BigInt(text) < 2n ** 64n ? '' : t('Enter a whole number, 0 or greater.');
   if (row.type === 'lines')
-    return text.split('\n').filter(Boolean).length <= (max ?? Infinity) ? '' : `At most ${max} lines.`;
+    return text.split('\n').filter(Boolean).length <= (max ?? Infinity) ? '' : t('At most {0} lines.', max);
   const value = Number(text);
-  if (text.trim() === '' || !Number.isFinite(value)) return 'Enter a number.';
-  if (row.whole && !Number.isInteger(value)) return 'Enter a whole number.';
-  if (row.min !== undefined && value < row.min) return `At least ${row.min}.`;
-  if (max !== undefined && value > max) return `At most ${max}.`;
+  if (text.trim() === '' || !Number.isFinite(value)) return t('Enter a number.');
+  if (row.whole && !Number.isInteger(value)) return t('Enter a whole number.');
+  if (row.min !== undefined && value < row.min) return t('At least {0}.', row.min);
+  if (max !== undefined && value > max) return t('At most {0}.', max);
   return '';
 }
 
@@ -132,7 +133,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   if (row.type === 'number')
     Object.assign(input, { min: row.min ?? '', max: max ?? '', step: String(row.step ?? 'any') });
   const hint = h('p', { class: 'field-hint', id: `${id}-hint` }, row.hint);
-  const reset = iconButton('reset', `Reset ${row.label}`, {
+  const reset = iconButton('reset', t('Reset {0}', row.label), {
     class: 'icon-button small field-reset',
     hidden: true,
     onclick() {
@@ -158,7 +159,7 @@ export function makeField(row, { fallback, max = row.max, readOnly = false }) {
   function check(message) {
     const text = input.value;
     // A number field with other text has an empty value and reports badInput.
-    const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? 'Enter a number.' : '');
+    const bad = message ?? (text ? complaint(row, text, max) : input.validity.badInput ? t('Enter a number.') : '');
     hint.textContent = bad || row.hint;
     element.classList.toggle('bad', !!bad);
     input.setAttribute('aria-invalid', String(!!bad));
@@ -195,7 +196,7 @@ const FIRST = ['temperature', 'top_p', 'max_tokens']; // what most people change
 export function samplingGrid(fields, keys = FIRST) {
   const others = fields.filter(({ row }) => !keys.includes(row.key));
   const first = keys.flatMap((key) => fields.filter(({ row }) => row.key === key));
-  const more = h('details', { class: 'more-fields', open: others.some(({ input }) => input.value !== '') }, h('summary', null, 'More sampling values'), grid(others));
+  const more = h('details', { class: 'more-fields', open: others.some(({ input }) => input.value !== '') }, h('summary', null, t('More sampling values')), grid(others));
   return h('div', null, grid(first), more);
 }
 

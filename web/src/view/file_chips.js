@@ -4,6 +4,7 @@ import { filesOf, readFile } from '../attachments.js';
 import { h, icon, iconButton } from '../dom.js';
 import { plural, size } from '../format.js';
 import { state, subscribe, touch } from '../state.js';
+import { t } from '../text.js';
 import { field } from './message_field.js';
 import { toast } from './toasts.js';
 
@@ -15,7 +16,7 @@ const FOLDED = 20000; // characters of a file that an opened chip shows
 const chosen = new Map();
 let reading = 0;
 
-export const fileChips = h('ul', { class: 'file-chips', 'aria-label': 'Files in this message', hidden: true });
+export const fileChips = h('ul', { class: 'file-chips', 'aria-label': t('Files in this message'), hidden: true });
 const key = () => state.current ?? '';
 
 /** @returns {Attachment[]} of the next message */
@@ -23,7 +24,7 @@ export const chosenFiles = () => chosen.get(key()) ?? [];
 export const readingFiles = () => reading > 0;
 
 /** @param {Attachment} file @returns {string} */
-const figures = ({ bytes, tokens }) => `${size(bytes)}, about ${plural(tokens, 'token')}`;
+const figures = ({ bytes, tokens }) => t('{0}, about {1}', size(bytes), plural(tokens, 'token'));
 
 export function clearFiles() {
   chosen.delete(key());
@@ -48,7 +49,7 @@ function draw() {
         icon('file'),
         h('span', { class: 'file-name', title: file.name, dir: 'auto' }, file.name),
         h('span', { class: 'file-figures' }, figures(file)),
-        iconButton('close', `Remove ${file.name}`, {
+        iconButton('close', t('Remove {0}', file.name), {
           onclick() {
             chosen.set(key(), chosenFiles().filter((other) => other !== file));
             draw();
@@ -58,7 +59,7 @@ function draw() {
         }),
       ),
     ),
-    ...(reading ? [h('li', { class: 'file-chip', role: 'status' }, 'Reading…')] : []),
+    ...(reading ? [h('li', { class: 'file-chip', role: 'status' }, t('Reading…'))] : []),
   );
 }
 
@@ -74,7 +75,7 @@ export async function addFiles(files) {
         const read = await readFile(file);
         const most = state.connection.limits.message_bytes ?? Infinity;
         const bytes = new TextEncoder().encode(JSON.stringify(read.text)).length;
-        if (bytes > most - 1000) throw new Error(`“${read.name}” is too long: ${size(bytes)}, and a message can have ${size(most)}.`);
+        if (bytes > most - 1000) throw new Error(t('“{0}” is too long: {1}, and a message can have {2}.', read.name, size(bytes), size(most)));
         chosen.set(session, [...(chosen.get(session) ?? []), read]);
       } catch (error) {
         toast(error instanceof Error ? error.message : String(error), 'error');

@@ -5,10 +5,11 @@ import { show } from '../actions.js';
 import { h } from '../dom.js';
 import { newSession, setChosenModel } from '../prefs.js';
 import { currentChat, currentSession, nextModel, setFresh, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { exchangesOf, joined } from '../turns.js';
 import { addMessage, field } from './message_field.js';
 
-const MARK = 'This continues an earlier conversation. Its latest messages:';
+const MARK = 'This continues an earlier conversation. Its latest messages:'; // for the model
 const SHARE = 0.25; // of the new session, for the messages that are carried over
 
 /** The latest exchanges that fit, oldest first. @param {import('../state.js').Turn[]} turns @param {number} tokens */
@@ -65,17 +66,17 @@ function picker(id, label, onchange) {
 
 /** Which model the next session uses, and for which task it was trained: where there is something to choose. */
 export function modelPicker() {
-  const models = picker('fresh-model', 'Model', (value) => {
+  const models = picker('fresh-model', t('Model'), (value) => {
     setChosenModel(value);
     setFresh({ ...state.fresh, model: undefined });
   });
-  const tasks = picker('fresh-task', 'Task', (value) => setFresh({ ...state.fresh, task: value }));
+  const tasks = picker('fresh-task', t('Task'), (value) => setFresh({ ...state.fresh, task: value }));
   drawPicker = () => {
     const chosen = nextModel();
     models.draw(state.connection.models.map(({ name }) => [name, name]), chosen?.name ?? '', 2);
     const known = (chosen?.prompt_tasks ?? []).map(({ task }) => task);
     const { task = '' } = state.fresh;
-    tasks.draw([['', 'None'], ...known.map((name) => /** @type {[string, string]} */ ([name, name]))], known.includes(task) ? task : '', 2);
+    tasks.draw([['', t('None')], ...known.map((name) => /** @type {[string, string]} */ ([name, name]))], known.includes(task) ? task : '', 2);
   };
   drawPicker();
   return h('div', { class: 'fresh-choices' }, models.box, tasks.box);
@@ -95,12 +96,12 @@ export function systemField() {
     'aria-describedby': 'fresh-system-hint',
     oninput: () => setFresh({ ...state.fresh, system: area.value }),
   });
-  const summary = h('summary', null, 'System prompt');
+  const summary = h('summary', null, t('System prompt'));
   const box = h(
     'details',
     { class: 'fresh-system' },
     summary,
-    h('label', { for: 'fresh-system', class: 'field-hint', id: 'fresh-system-hint' }, 'Sent to the model before your first message, in this chat only.'),
+    h('label', { for: 'fresh-system', class: 'field-hint', id: 'fresh-system-hint' }, t('Sent to the model before your first message, in this chat only.')),
     area,
   );
   summary.addEventListener('click', () => requestAnimationFrame(() => area.scrollIntoView({ block: 'nearest' })));

@@ -4,6 +4,7 @@ import { h, iconButton, setText } from '../dom.js';
 import { parameters } from '../format.js';
 import { withPanels } from '../late.js';
 import { currentChat, currentSession, model, nextModel, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
@@ -12,7 +13,7 @@ const modelName = h('button', {
   class: 'model',
   onclick: () => (currentSession() ? withPanels(({ openContinue }) => openContinue(), true) : document.getElementById('fresh-model')?.focus()),
 });
-const menu = iconButton('more', 'Chat menu', {
+const menu = iconButton('more', t('Chat menu'), {
   'aria-haspopup': 'menu',
   'aria-expanded': 'false',
   onclick() {
@@ -21,21 +22,21 @@ const menu = iconButton('more', 'Chat menu', {
       sessionMenu(menu, session.id, () => renameInPlace(title, session, 'title-rename', () => menu.focus()));
   },
 });
-const settings = iconButton('sliders', 'Settings of this chat', {
+const settings = iconButton('sliders', t('Settings of this chat'), {
   onclick: () => withPanels(({ openSettings }) => openSettings(currentSession() ? 'session' : 'new')),
 });
 
-const back = iconButton('left', 'Back to the chat', { hidden: true, onclick: () => (history.length > 1 ? history.back() : startNew()) });
+const back = iconButton('left', t('Back to the chat'), { hidden: true, onclick: () => (history.length > 1 ? history.back() : startNew()) });
 
 export const header = h(
   'header',
   { class: 'header' },
-  iconButton('sidebar', 'Show chats', { 'data-toggle': 'sidebar' }),
+  iconButton('sidebar', t('Show chats'), { 'data-toggle': 'sidebar' }),
   back,
   h('div', { class: 'title-box' }, title, modelName),
   settings,
   menu,
-  iconButton('plus', 'New chat', { class: 'icon-button header-new', onclick: startNew }),
+  iconButton('plus', t('New chat'), { class: 'icon-button header-new', onclick: startNew }),
 );
 
 title.addEventListener('dblclick', () => {
@@ -50,24 +51,24 @@ function draw() {
   settings.hidden = server;
   back.hidden = !server;
   if (server) {
-    setText(title, 'Server');
+    setText(title, t('Server'));
     setText(modelName, '');
     modelName.hidden = true;
     menu.hidden = true;
-    document.title = 'Server · Parley';
+    document.title = `${title.textContent} · Parley`;
     return;
   }
-  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? 'Chat not loaded' : 'New chat';
+  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? t('Chat not loaded') : t('New chat');
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
-  modelName.setAttribute('aria-label', `Model: ${modelName.textContent}`);
+  modelName.setAttribute('aria-label', t('Model: {0}', modelName.textContent));
   modelName.hidden = !modelName.textContent;
   modelName.disabled = !(session ? session.state !== 'closed' && session.n_turns : state.connection.models.length > 1);
   modelName.title = known
-    ? `${known.family}, ${parameters(known.n_params)} parameters, ${known.backend}`
+    ? t('{0}, {1} parameters, {2}', known.family, parameters(known.n_params), known.backend)
     : '';
   menu.hidden = !session;
-  const label = session ? 'Settings of this chat' : 'Settings of new chats';
+  const label = session ? t('Settings of this chat') : t('Settings of new chats');
   settings.setAttribute('aria-label', label);
   settings.title = label;
   const busy = session?.state === 'active' ? '● ' : '';

@@ -7,6 +7,7 @@ import { plural } from '../format.js';
 import { conversationsIn } from '../foreign.js';
 import { writeSession } from '../rewriting.js';
 import { nextModel, state } from '../state.js';
+import { t } from '../text.js';
 import { openDialog } from './dialog.js';
 import { toast } from './toasts.js';
 
@@ -35,16 +36,16 @@ async function write({ title, system, exchanges }) {
 
 /** What a file holds, each with how to import it. @param {File} file @returns {Promise<Array<{title: string, run: () => Promise<string>} | Error>>} */
 async function partsOf(file) {
-  if (file.size > FILE_BYTES) throw new Error('File too large: 256 MiB at most.');
+  if (file.size > FILE_BYTES) throw new Error(t('File too large: 256 MiB at most.'));
   const text = await file.text();
   const lines = text.split('\n').filter((line) => line.trim());
   const archives = lines.length > 1 && lines.every((line) => line.startsWith('{"format":"parley')) ? lines : null;
   const foreign = archives ? null : conversationsIn(text, withFiles);
   if (foreign) return foreign.map((one) => (one instanceof Error ? one : { title: one.title, run: () => write(one) }));
   return (archives ?? [text]).map((archive, i) => ({
-    title: archives ? `chat ${i + 1} of “${file.name}”` : file.name,
+    title: archives ? t('chat {0} of “{1}”', i + 1, file.name) : file.name,
     run() {
-      if (archive.length > ARCHIVE_BYTES) throw new Error('File too large: 15 MiB at most. “parley sessions import” has no limit.');
+      if (archive.length > ARCHIVE_BYTES) throw new Error(t('File too large: 15 MiB at most. “parley sessions import” has no limit.'));
       return addArchive(archive);
     },
   }));
@@ -54,10 +55,10 @@ async function partsOf(file) {
 export async function importAll(files) {
   const status = h('p', { class: 'panel-text', role: 'status' });
   const problems = h('ul', { class: 'import-problems' });
-  const close = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, 'Stop');
+  const close = h('button', { type: 'button', class: 'button', onclick: () => dialog.close() }, t('Stop'));
   let stopped = false;
   const dialog = openDialog({
-    title: 'Import',
+    title: t('Import'),
     name: 'import-dialog',
     onClose: () => (stopped = true),
     body: [h('div', { class: 'panel' }, status, problems, h('div', { class: 'dialog-actions' }, h('span', { class: 'spacer' }), close))],
@@ -65,9 +66,9 @@ export async function importAll(files) {
   let done = 0;
   let last = '';
   /** @param {string} name @param {unknown} error */
-  const failed = (name, error) => problems.append(h('li', { dir: 'auto' }, name ? `Couldn't import “${name}”: ${sentence(error)}` : sentence(error)));
+  const failed = (name, error) => problems.append(h('li', { dir: 'auto' }, name ? t("Couldn't import “{0}”: {1}", name, sentence(error)) : sentence(error)));
   for (const file of files) {
-    setText(status, `Reading “${file.name}”…`);
+    setText(status, t('Reading “{0}”…', file.name));
     const parts = await partsOf(file).catch((error) => {
       failed(file.name, error);
       return [];
@@ -78,7 +79,7 @@ export async function importAll(files) {
         failed('', part);
         continue;
       }
-      setText(status, parts.length > 1 ? `${i + 1} of ${parts.length}: “${part.title}”` : `Importing “${part.title}”…`);
+      setText(status, parts.length > 1 ? t('{0} of {1}: “{2}”', i + 1, parts.length, part.title) : t('Importing “{0}”…', part.title));
       try {
         last = await part.run();
         done++;
@@ -87,13 +88,13 @@ export async function importAll(files) {
       }
     }
   }
-  const result = `${done === 1 ? 'Chat' : plural(done, 'chat')} imported.`;
+  const result = done === 1 ? t('Chat imported.') : t('{0} imported.', plural(done, 'chat'));
   if (done && (files.length === 1 || !problems.children.length)) show(last);
   if (stopped || !problems.children.length) {
     dialog.close();
-    toast(stopped && !done ? 'Nothing was imported.' : result);
+    toast(stopped && !done ? t('Nothing was imported.') : result);
     return;
   }
-  setText(status, `${done ? result : 'Nothing was imported.'} ${plural(problems.children.length, 'problem')}:`);
-  setText(close, 'Close');
+  setText(status, `${done ? result : t('Nothing was imported.')} ${plural(problems.children.length, 'problem')}:`);
+  setText(close, t('Close'));
 }

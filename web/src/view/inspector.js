@@ -3,8 +3,9 @@
 import { copyText } from '../clipboard.js';
 import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
-import { count, duration, moment, plural, rate } from '../format.js';
+import { count, decimal, duration, moment, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
+import { t } from '../text.js';
 import { wasGiven, wasSentBack } from '../turns.js';
 import { dropWhatIfs } from '../what_if.js';
 import { comparePanel, otherVersions } from './compare_panel.js';
@@ -22,11 +23,11 @@ import { whatIfPanel } from './what_if_panel.js';
 let open = null;
 
 const SOURCES = /** @type {Record<string, string>} */ ({
-  none: 'Nothing cached: this is the first turn',
-  kept: 'Still in memory from the previous turn',
-  host: 'Restored from host memory',
-  snapshot: 'Restored from a snapshot on disk',
-  recomputed: 'Released and recomputed',
+  none: t('Nothing cached: this is the first turn'),
+  kept: t('Still in memory from the previous turn'),
+  host: t('Restored from host memory'),
+  snapshot: t('Restored from a snapshot on disk'),
+  recomputed: t('Released and recomputed'),
 });
 
 
@@ -45,15 +46,15 @@ export function inspect(turns, versions) {
     h(
       'p',
       { class: 'inspector-parts inspector-choice' },
-      h('label', { for: 'inspector-part' }, `This answer has ${turns.length} parts. Showing:`),
+      h('label', { for: 'inspector-part' }, t('This answer has {0} parts. Showing:', turns.length)),
       h(
         'select',
         { id: 'inspector-part', onchange: (/** @type {any} */ event) => load(Number(event.target.value)) },
-        ...turns.map((turn, i) => h('option', { value: String(turn) }, `Part ${i + 1}`)),
+        ...turns.map((turn, i) => h('option', { value: String(turn) }, t('Part {0}', i + 1))),
       ),
     );
   const panel = openPanel({
-    title: 'Inspect answer',
+    title: t('Inspect answer'),
     name: 'inspector',
     body: [...(parts ? [parts] : []), body],
     onClose() {
@@ -66,7 +67,7 @@ export function inspect(turns, versions) {
 
   /** @param {number} turn */
   async function load(turn) {
-    body.replaceChildren(h('p', { class: 'panel-text inspector-note', role: 'status' }, 'Loading…'));
+    body.replaceChildren(h('p', { class: 'panel-text inspector-note', role: 'status' }, t('Loading…')));
     try {
       const record = await fetchTurn(/** @type {string} */ (session), turn);
       if (!panel.open) return;
@@ -88,16 +89,16 @@ function show(body, session, record, close, versions) {
   const others = versions ?? otherVersions(record.turn.turn);
   let chosen = 0; // token
   const { strip, panel, choose } = tabbed({
-    name: 'About this answer',
+    name: t('About this answer'),
     id: 'inspector-panel',
     tabs: [
-      ['answer', 'Answer'],
-      ['input', 'Input'],
-      ['run', 'Run'],
-      ['replay', 'Replay'],
-      ['what-if', 'What if'],
-      ...(others.length ? [/** @type {['compare', string]} */ (['compare', 'Compare'])] : []),
-      ['events', 'Events'],
+      ['answer', t('Answer')],
+      ['input', t('Input')],
+      ['run', t('Run')],
+      ['replay', t('Replay')],
+      ['what-if', t('What if')],
+      ...(others.length ? [/** @type {['compare', string]} */ (['compare', t('Compare')])] : []),
+      ['events', t('Events')],
     ],
     draw(tab) {
       switch (tab) {
@@ -132,17 +133,17 @@ function show(body, session, record, close, versions) {
 function finder(session, record, again) {
   const { turn } = record.turn;
   const known = replayOf(session, turn);
-  if (known?.found) return h('p', { class: 'panel-text' }, 'The replay differs, so its alternatives are not those of this answer.');
-  const note = h('p', { class: 'panel-text', role: 'status' }, 'Alternatives were not recorded.');
-  const button = h('button', { type: 'button', class: 'button small', onclick: () => find() }, 'Find alternatives');
+  if (known?.found) return h('p', { class: 'panel-text' }, t('The replay differs, so its alternatives are not those of this answer.'));
+  const note = h('p', { class: 'panel-text', role: 'status' }, t('Alternatives were not recorded.'));
+  const button = h('button', { type: 'button', class: 'button small', onclick: () => find() }, t('Find alternatives'));
   async function find() {
     button.disabled = true;
-    note.textContent = 'Replaying this turn…';
+    note.textContent = t('Replaying this turn…');
     try {
       await replayTurn(session, turn);
       again();
     } catch (error) {
-      note.textContent = `The replay failed: ${error instanceof Error ? error.message : error}`;
+      note.textContent = t('The replay failed: {0}', error instanceof Error ? error.message : error);
       button.disabled = false;
     }
   }
@@ -158,15 +159,15 @@ function answerPanel(session, record, chosen, again) {
       h(
         'p',
         { class: 'panel-text' },
-        `${wasSentBack(record.turn) ? 'A client sent this answer back' : 'A user wrote this answer'} (${plural(tokens.length, 'token')}). It was not sampled, so its tokens have no probabilities.`,
+        t('{0} ({1}). It was not sampled, so its tokens have no probabilities.', wasSentBack(record.turn) ? t('A client sent this answer back') : t('A user wrote this answer'), plural(tokens.length, 'token')),
       ),
-      tokenView(tokens.map((token) => ({ ...token, logprob: NaN })), { label: 'Tokens in the answer', position: record.log_first }).element,
+      tokenView(tokens.map((token) => ({ ...token, logprob: NaN })), { label: t('Tokens in the answer'), position: record.log_first }).element,
     ];
-  if (!tokens.length) return [h('p', { class: 'panel-text' }, 'This answer has no tokens.')];
+  if (!tokens.length) return [h('p', { class: 'panel-text' }, t('This answer has no tokens.'))];
   // An equal replay has the alternatives that were not recorded.
   const found = replayOf(session, record.turn.turn)?.found;
   const view = tokenView(tokens, {
-    label: 'Tokens in the answer',
+    label: t('Tokens in the answer'),
     position: record.log_first === null ? null : record.log_first + record.input_ids.length,
     alternatives: found?.equal ? (i) => found.tokens[i]?.top : undefined,
     missing: (at) => finder(session, record, () => again(at)),
@@ -177,13 +178,13 @@ function answerPanel(session, record, chosen, again) {
     h(
       'p',
       { class: 'panel-text' },
-      `${plural(tokens.length, 'token')}, perplexity ${perplexity(tokens).toFixed(2)}. Least expected: `,
+      t('{0}, perplexity {1}. Least expected: ', plural(tokens.length, 'token'), decimal(perplexity(tokens), 2)),
       h(
         'button',
         { type: 'button', class: 'link-button', onclick: () => view.choose(least, true) },
         visible(tokens[least]),
       ),
-      ` with ${percent(tokens[least].logprob)}.`,
+      t(' with {0}.', percent(tokens[least].logprob)),
     ),
     legend(),
     view.element,
@@ -194,14 +195,14 @@ function answerPanel(session, record, chosen, again) {
 function inputPanel(record) {
   const tokens = record.input_ids.map((id, i) => ({ id, text: record.input_tokens[i], logprob: NaN }));
   if (!tokens.length)
-    return [h('p', { class: 'panel-text' }, 'This part has no input. It continues where the answer ended.')];
+    return [h('p', { class: 'panel-text' }, t('This part has no input. It continues where the answer ended.'))];
   return [
     h(
       'p',
       { class: 'panel-text' },
-      `${plural(tokens.length, 'token')} of input, added to the conversation.`,
+      t('{0} of input, added to the conversation.', plural(tokens.length, 'token')),
     ),
-    tokenView(tokens, { label: 'Tokens in the input', position: record.log_first }).element,
+    tokenView(tokens, { label: t('Tokens in the input'), position: record.log_first }).element,
   ];
 }
 
@@ -217,13 +218,13 @@ export const factsList = (rows) =>
 
 /** @param {Record_} record */
 function timingBar({ turn }) {
-  const t = turn.timings;
-  if (!t) return h('p', { class: 'panel-text' }, 'This turn is still running, or it ended before it started to run.');
+  const times = turn.timings;
+  if (!times) return h('p', { class: 'panel-text' }, t('This turn is still running, or it ended before it started to run.'));
   const parts = /** @type {Array<[string, string, number]>} */ ([
-    ['queue', 'Queue', t.queue_ms],
-    ['prefill', 'Prompt', t.prefill_ms],
-    ['decode', 'Generation', t.decode_ms],
-    ['paused', 'Paused for other owners', t.paused_ms],
+    ['queue', t('Queue'), times.queue_ms],
+    ['prefill', t('Prompt'), times.prefill_ms],
+    ['decode', t('Generation'), times.decode_ms],
+    ['paused', t('Paused for other owners'), times.paused_ms],
   ]).filter(([name, , ms]) => ms > 0 || name !== 'paused');
   const total = parts.reduce((sum, [, , ms]) => sum + ms, 0);
   const words = parts.map(([, word, ms]) => `${word.toLowerCase()} ${duration(ms)}`).join(', ');
@@ -253,18 +254,18 @@ function timingBar({ turn }) {
 function cacheRows({ cache }) {
   if (!cache) return [];
   return [
-    ['Cache', SOURCES[cache.source] ?? cache.source],
-    ['Restored in', cache.resume_ms ? duration(cache.resume_ms) : ''],
-    ['Tokens from the cache', count(cache.kept_tokens)],
-    ['Tokens computed', count(cache.computed_tokens)],
+    [t('Cache'), SOURCES[cache.source] ?? cache.source],
+    [t('Restored in'), cache.resume_ms ? duration(cache.resume_ms) : ''],
+    [t('Tokens from the cache'), count(cache.kept_tokens)],
+    [t('Tokens computed'), count(cache.computed_tokens)],
   ];
 }
 
 /** @param {string} text @param {string} what */
 function copied(text, what) {
-  const button = iconButton('copy', `Copy ${what}`, {
+  const button = iconButton('copy', t('Copy {0}', what), {
     class: 'icon-button small',
-    onclick: async () => toast((await copyText(text)) ? `Copied ${what}.` : 'The browser blocked copying.'),
+    onclick: async () => toast((await copyText(text)) ? t('Copied {0}.', what) : t('The browser blocked copying.')),
   });
   return h('span', { class: 'with-copy' }, h('code', null, text), button);
 }
@@ -272,28 +273,28 @@ function copied(text, what) {
 /** @param {Record_} record */
 function runPanel(record) {
   const { turn } = record;
-  const t = turn.timings;
+  const times = turn.timings;
   const asked = new Set(Object.keys(record.request.sampling ?? {}));
   return [
-    h('h3', null, 'Time'),
+    h('h3', null, t('Time')),
     timingBar(record),
     factsList([
-      ['First token in', t && duration(t.first_token_ms)],
-      ['Speed', t?.tokens_per_second ? `${rate(t.tokens_per_second)} tokens/s` : ''],
-      ['Began', record.started_ms > 0 ? moment(record.started_ms, true) : ''],
-      ['Finished', record.ended_ms > 0 ? `${moment(record.ended_ms, true)}, ${turn.finish_reason ?? ''}` : ''],
-      ['Error', turn.error?.message],
+      [t('First token in'), times && duration(times.first_token_ms)],
+      [t('Speed'), times?.tokens_per_second ? t('{0} tokens/s', rate(times.tokens_per_second)) : ''],
+      [t('Began'), record.started_ms > 0 ? moment(record.started_ms, true) : ''],
+      [t('Finished'), record.ended_ms > 0 ? `${moment(record.ended_ms, true)}, ${turn.finish_reason ?? ''}` : ''],
+      [t('Error'), turn.error?.message],
     ]),
-    h('h3', null, 'Memory'),
+    h('h3', null, t('Memory')),
     factsList([
       ...cacheRows(turn),
-      ['Input', plural(record.input_ids.length, 'token')],
-      ['Answer', plural(record.tokens.length, 'token')],
-      ['Position in the conversation', record.log_first === null ? '' : `from ${count(record.log_first)}`],
+      [t('Input'), plural(record.input_ids.length, 'token')],
+      [t('Answer'), plural(record.tokens.length, 'token')],
+      [t('Position in the conversation'), record.log_first === null ? '' : t('from {0}', count(record.log_first))],
     ]),
-    h('h3', null, 'Sampling'),
+    h('h3', null, t('Sampling')),
     factsList([
-      ['seed', turn.seed ? copied(turn.seed, 'the seed') : ''],
+      ['seed', turn.seed ? copied(turn.seed, t('the seed')) : ''],
       ...Object.entries(turn.sampling ?? {}).filter(([key]) => key !== 'seed').map(
         ([key, value]) =>
           /** @type {[string, Node]} */ ([
@@ -302,17 +303,17 @@ function runPanel(record) {
               'span',
               null,
               typeof value === 'object' ? JSON.stringify(value) : String(value),
-              asked.has(key) && h('span', { class: 'asked' }, 'asked for by this turn'),
+              asked.has(key) && h('span', { class: 'asked' }, t('asked for by this turn')),
             ),
           ]),
       ),
     ]),
-    h('h3', null, 'Computed by'),
+    h('h3', null, t('Computed by')),
     factsList([
-      ['Build', record.build || 'unknown'],
-      ['Instance', record.instance || 'unknown'],
-      ['Turn number', turn.parent === undefined ? String(turn.turn) : `${turn.turn}, after ${turn.parent ?? 'the start'}`],
-      ['Events', turn.seq_first === undefined ? '' : `${count(turn.seq_first)} to ${count(turn.seq_last ?? 0)}`],
+      [t('Build'), record.build || t('unknown')],
+      [t('Instance'), record.instance || t('unknown')],
+      [t('Turn number'), turn.parent === undefined ? String(turn.turn) : t('{0}, after {1}', turn.turn, turn.parent ?? t('the start'))],
+      [t('Events'), turn.seq_first === undefined ? '' : t('{0} to {1}', count(turn.seq_first), count(turn.seq_last ?? 0))],
     ]),
   ];
 }

@@ -5,6 +5,7 @@ import { h, setText } from '../dom.js';
 import { exportSessions } from '../files.js';
 import { moment, plural } from '../format.js';
 import { state } from '../state.js';
+import { t } from '../text.js';
 import { confirmDialog, openDialog } from './dialog.js';
 
 const PAGE = 200;
@@ -14,8 +15,8 @@ export function openManage() {
   const status = h('p', { class: 'panel-text', role: 'status' });
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const all = h('input', { type: 'checkbox', id: 'manage-all', onchange: () => boxes().forEach((box) => (box.checked = all.checked)) });
-  const take = h('button', { type: 'button', class: 'button', onclick: () => exporting().catch(fail) }, 'Export');
-  const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, 'Delete…');
+  const take = h('button', { type: 'button', class: 'button', onclick: () => exporting().catch(fail) }, t('Export'));
+  const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, t('Delete…'));
   const boxes = () => /** @type {HTMLInputElement[]} */ ([...rows.querySelectorAll('input')]);
   const chosen = () => boxes().filter((box) => box.checked).map((box) => box.value);
   const fail = (/** @type {unknown} */ error) => {
@@ -25,14 +26,14 @@ export function openManage() {
   };
   let open = true;
   const dialog = openDialog({
-    title: 'Manage chats',
+    title: t('Manage chats'),
     name: 'manage-dialog',
     onClose: () => (open = false),
     body: [
       h(
         'div',
         { class: 'panel', onchange: draw },
-        h('label', { class: 'check' }, all, h('span', null, 'All')),
+        h('label', { class: 'check' }, all, h('span', null, t('All'))),
         rows,
         problem,
         h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, drop),
@@ -44,20 +45,20 @@ export function openManage() {
     const n = chosen().length;
     take.disabled = drop.disabled = !n;
     all.checked = n > 0 && n === boxes().length;
-    setText(status, n ? `${n} chosen` : '');
+    setText(status, n ? t('{0} chosen', n) : '');
   }
 
   async function exporting() {
     const ids = chosen();
     take.disabled = drop.disabled = true;
-    await exportSessions(ids, (done) => setText(status, `${done + 1} of ${ids.length}…`));
+    await exportSessions(ids, (done) => setText(status, t('{0} of {1}…', done + 1, ids.length)));
     draw();
   }
 
   async function deleting() {
     const ids = chosen();
     const what = plural(ids.length, 'chat');
-    const agreed = await confirmDialog({ title: `Delete ${what}?`, action: 'Delete', text: `${ids.length === 1 ? 'It' : 'They'} and all messages will be deleted from the server.` });
+    const agreed = await confirmDialog({ title: t('Delete {0}?', what), action: t('Delete'), text: t('All their messages will be deleted from the server, too.') });
     if (!agreed) return;
     removeSeveral(ids);
     dialog.close();
@@ -72,7 +73,7 @@ export function openManage() {
             h(
               'li',
               null,
-              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || 'New chat'), h('span', { class: 'manage-date' }, moment(at))),
+              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || t('New chat')), h('span', { class: 'manage-date' }, moment(at))),
             ),
           );
       draw();

@@ -2,6 +2,7 @@
 // Edits a message, or an answer, in place.
 import { typing } from '../sending.js';
 import { h } from '../dom.js';
+import { t } from '../text.js';
 import { fitText, isComposing, touchScreen } from './message_field.js';
 
 /**
@@ -15,7 +16,7 @@ import { fitText, isComposing, touchScreen } from './message_field.js';
  * @param {{label: string, name: string, action: string}} [words]
  * @returns {Editor}
  */
-export function messageEditor(text, send, leave, words = { label: 'Edit message', name: 'Your message', action: 'Send' }) {
+export function messageEditor(text, send, leave, words = { label: t('Edit message'), name: t('Your message'), action: t('Send') }) {
   const area = h('textarea', {
     class: 'editor-text',
     value: text,
@@ -42,7 +43,7 @@ export function messageEditor(text, send, leave, words = { label: 'Edit message'
       'div',
       { class: 'editor-bar' },
       hint,
-      h('button', { type: 'button', class: 'button small quiet', onclick: leave }, 'Cancel'),
+      h('button', { type: 'button', class: 'button small quiet', onclick: leave }, t('Cancel')),
       sendButton,
     ),
   );
@@ -52,8 +53,8 @@ export function messageEditor(text, send, leave, words = { label: 'Edit message'
   function draw() {
     sendButton.disabled = busy || sending || !area.value.trim();
     hint.textContent = busy
-      ? 'You can send this after the answer.'
-      : 'Creates a new version. The original is kept.';
+      ? t('You can send this after the answer.')
+      : t('Creates a new version. The original is kept.');
   }
 
   /** @param {Event} event */

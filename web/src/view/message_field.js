@@ -1,13 +1,14 @@
 // @ts-check
 // The message field: a module of its own, because several views put text into it.
 import { h } from '../dom.js';
+import { t } from '../text.js';
 
 export const touchScreen = matchMedia('(pointer: coarse) and (hover: none)');
 
 export const field = h('textarea', {
   id: 'message',
   rows: 1,
-  placeholder: 'Message',
+  placeholder: t('Message'),
   autocomplete: 'off',
   enterKeyHint: touchScreen.matches ? 'enter' : 'send',
   dir: 'auto',

@@ -4,6 +4,7 @@ import { h, icon, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { newSession } from '../prefs.js';
 import { currentChat, currentSession, forgotten, isFull, model, nextModel, runningTurn, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { continueElsewhere } from './fresh.js';
 
 const NEAR = 0.85;
@@ -21,10 +22,10 @@ const button = h(
     class: 'context',
     'aria-expanded': 'false',
     'aria-controls': 'context-details',
-    title: 'Context used',
+    title: t('Context used'),
     onclick: () => show(details.hidden),
   },
-  h('span', { class: 'context-label' }, 'Context'),
+  h('span', { class: 'context-label' }, t('Context')),
   ' ', // between the words that the button's name contains
   h('span', { class: 'context-bar', 'aria-hidden': 'true' }, past, fill),
   value,
@@ -86,13 +87,13 @@ function drawDetails() {
     : cached
       ? plural(cached, 'token')
       : known?.state === 'parked'
-        ? 'In host memory; your next message restores it.'
-        : 'Cache released; your next message will take longer.';
+        ? t('In host memory; your next message restores it.')
+        : t('Cache released; your next message will take longer.');
   const rows = [
-    ['Chat', `${count(used)} of ${plural(most, 'token')}`],
-    ['Model sees', lost ? `the last ${plural(seen, 'token')}` : used ? `all ${plural(used, 'token')}` : 'nothing yet'],
-    ['Memory', `at most ${plural(window, 'token')}`],
-    ['Cache', cache],
+    [t('Chat'), t('{0} of {1}', count(used), plural(most, 'token'))],
+    [t('Model sees'), lost ? t('the last {0}', plural(seen, 'token')) : used ? t('all {0}', plural(used, 'token')) : t('nothing yet')],
+    [t('Memory'), t('at most {0}', plural(window, 'token'))],
+    [t('Cache'), cache],
   ];
   details.replaceChildren(
     h('dl', { class: 'facts-list' }, ...rows.flatMap(([name, text]) => [h('dt', null, name), h('dd', null, text)])),
@@ -114,13 +115,13 @@ function setNotice(kind, left, most) {
       'span',
       null,
       kind === 'full'
-        ? `This chat is full (${plural(most, 'token')}). Edit an earlier message, or continue in a new chat.`
-        : `This chat is nearly full: ${plural(left, 'token')} left.`,
+        ? t('This chat is full ({0}). Edit an earlier message, or continue in a new chat.', plural(most, 'token'))
+        : t('This chat is nearly full: {0} left.', plural(left, 'token')),
     ),
     h(
       'button',
-      { type: 'button', class: 'button small', title: 'Starts with the latest messages', onclick: continueElsewhere },
-      'Continue in a new chat',
+      { type: 'button', class: 'button small', title: t('Starts with the latest messages'), onclick: continueElsewhere },
+      t('Continue in a new chat'),
     ),
   );
 }
@@ -131,9 +132,9 @@ function draw() {
   past.style.width = `${Math.min(100, (lost / most) * 100)}%`;
   fill.style.width = `${Math.min(100, ((used - lost) / most) * 100)}%`;
   setText(value, `${count(used)} / ${count(most)}`);
-  const last = lost ? `model sees the last ${count(window)}` : '';
+  const last = lost ? t('model sees the last {0}', count(window)) : '';
   setText(sees, last);
-  button.setAttribute('aria-label', `Context ${count(used)} / ${count(most)}${last && ` ${last}`} tokens`);
+  button.setAttribute('aria-label', t('Context {0} / {1}{2} tokens', count(used), count(most), last && ` ${last}`));
   button.classList.toggle('near', used >= most * NEAR);
   if (!details.hidden) drawDetails();
   const full = isFull(known, chat);

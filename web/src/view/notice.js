@@ -3,6 +3,7 @@
 import { show } from '../actions.js';
 import { h } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { emptyView } from './empty.js';
 
 export const notice = h('div', { class: 'notice' });
@@ -11,13 +12,13 @@ function content() {
   const chat = currentChat();
   if (!state.current) return emptyView();
   if (chat?.phase === 'loading')
-    return h('p', { class: 'note', role: 'status' }, state.connection.phase === 'open' ? 'Loading…' : 'Waiting for the server…');
+    return h('p', { class: 'note', role: 'status' }, state.connection.phase === 'open' ? t('Loading…') : t('Waiting for the server…'));
   if (chat?.phase === 'failed')
     return h(
       'div',
       { class: 'note' },
       h('p', null, chat.message),
-      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, 'New chat'),
+      h('button', { type: 'button', class: 'button', onclick: () => show(null) }, t('New chat')),
     );
   return null;
 }

@@ -4,6 +4,7 @@ import { show } from '../actions.js';
 import { h, icon } from '../dom.js';
 import { discard, fitsNewSession, resend } from '../sending.js';
 import { currentChat, state } from '../state.js';
+import { t } from '../text.js';
 import { bubble } from './bubble.js';
 import { continueElsewhere } from './fresh.js';
 import { addMessage } from './message_field.js';
@@ -17,29 +18,29 @@ function buttonsOf(pending) {
   const button = (label, onclick, kind = '') =>
     h('button', { type: 'button', class: `button small ${kind}`, onclick }, label);
   return [
-    code !== 'session_full' && button('Try again', () => resend(key)),
+    code !== 'session_full' && button(t('Try again'), () => resend(key)),
     fitsNewSession(pending) &&
       !!currentChat()?.turns.length &&
-      button('Continue in a new chat', () => {
+      button(t('Continue in a new chat'), () => {
         discard(key);
         addMessage(content);
         continueElsewhere(); // takes the message along
       }),
     fitsNewSession(pending) &&
-      button('New chat', () => {
+      button(t('New chat'), () => {
         discard(key);
         show(null);
         addMessage(content);
       }),
     button(
-      'Edit',
+      t('Edit'),
       () => {
         discard(key);
         addMessage(content);
       },
       'quiet',
     ),
-    button('Discard', () => discard(key), 'quiet'),
+    button(t('Discard'), () => discard(key), 'quiet'),
   ];
 }
 
@@ -51,7 +52,7 @@ function pendingView(pending, waitingFor) {
     { class: 'turn pending', 'data-phase': pending.phase },
     h(
       'article',
-      { class: 'message user', 'aria-label': 'You, not sent yet' },
+      { class: 'message user', 'aria-label': t('You, not sent yet') },
       h('div', { class: 'said' }, bubble(pending.content)),
       !failed && waitingFor && h('div', { class: 'queued' }, waitingFor),
     ),
@@ -60,7 +61,7 @@ function pendingView(pending, waitingFor) {
         'div',
         { class: 'problem', role: 'alert' },
         icon('warning'),
-        h('span', null, pending.message ?? "Couldn't send the message."),
+        h('span', null, pending.message ?? t("Couldn't send the message.")),
         h('div', { class: 'problem-actions' }, ...buttonsOf(pending)),
       ),
   );
@@ -84,7 +85,7 @@ export function drawPending(chat, end, viewAfter) {
   for (const p of chat?.pending ?? []) {
     const sign = `${offline} ${p.phase} ${p.slow} ${p.message}`;
     const known = before.get(p.key);
-    const waitingFor = offline ? 'Will send when the server is back' : p.slow ? 'Sending…' : '';
+    const waitingFor = offline ? t('Will send when the server is back') : p.slow ? t('Sending…') : '';
     const element = known?.sign === sign ? known.element : pendingView(p, waitingFor);
     if (!known && p.phase === 'sending') grew = true;
     if (known && known.element !== element) known.element.remove();

@@ -2,6 +2,7 @@
 // A small plot of the last minutes: lines over a common scale that begins at 0.
 import { h, setText } from '../dom.js';
 import { KEPT_S } from '../metrics.js';
+import { t } from '../text.js';
 
 const WIDTH = 300;
 const HEIGHT = 72;
@@ -36,7 +37,7 @@ export function plot(title, names, format, least = 0) {
       ...names.map((name, i) => h('span', null, h('i', { class: `plot-${i}`, 'aria-hidden': 'true' }), `${name} `, now[i])),
     ),
     h('div', { class: 'plot' }, top, svg),
-    h('p', { class: 'plot-axis', 'aria-hidden': 'true' }, h('span', null, `${KEPT_S / 60} min ago`), h('span', null, 'now')),
+    h('p', { class: 'plot-axis', 'aria-hidden': 'true' }, h('span', null, t('{0} min ago', KEPT_S / 60)), h('span', null, t('now'))),
   );
   /**
    * @param {number[][]} values of each line, oldest first; NaN is a gap

@@ -5,6 +5,7 @@ import { h, iconButton, setText } from '../dom.js';
 import { download } from '../files.js';
 import { newSession, presets, setPresets } from '../prefs.js';
 import { currentSession, model, setFresh, state } from '../state.js';
+import { t } from '../text.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { makeField, samplingRows } from './fields.js';
@@ -20,17 +21,17 @@ export async function usePreset({ name, system, sampling }) {
   const session = currentSession();
   if (!session) {
     setFresh({ ...state.fresh, system: system ?? state.fresh.system, sampling: sampling ?? state.fresh.sampling });
-    toast(`“${name}” is used for this chat.`);
+    toast(t('“{0}” is used for this chat.', name));
     return;
   }
   try {
     if (sampling) await update(session.id, { sampling: { ...session.sampling, ...sampling } });
   } catch (error) {
-    toast(`Couldn't use “${name}”: ${error instanceof Error ? error.message : error}`, 'error');
+    toast(t("Couldn't use “{0}”: {1}", name, error instanceof Error ? error.message : error), 'error');
     return;
   }
   if (system && system !== (session.system ?? '')) openContinue({ system });
-  else toast(`“${name}” is used from the next message.`);
+  else toast(t('“{0}” is used from the next message.', name));
 }
 
 /** @param {Preset} preset */
@@ -43,14 +44,14 @@ function parsed(text) {
   try {
     file = JSON.parse(text);
   } catch {
-    throw new Error('This file is not JSON.');
+    throw new Error(t('This file is not JSON.'));
   }
-  if (file?.format !== FORMAT || !Array.isArray(file.presets)) throw new Error('This file holds no presets of Parley.');
+  if (file?.format !== FORMAT || !Array.isArray(file.presets)) throw new Error(t('This file holds no presets of Parley.'));
   return file.presets.map((/** @type {any} */ one, /** @type {number} */ i) => {
     const sampling = one?.sampling ?? undefined;
-    if (typeof one?.name !== 'string' || !one.name.trim()) throw new Error(`Preset ${i + 1} has no name.`);
-    if (!['string', 'undefined'].includes(typeof one.system)) throw new Error(`The system prompt of “${one.name}” is no text.`);
-    if (sampling !== undefined && (typeof sampling !== 'object' || Array.isArray(sampling))) throw new Error(`The sampling values of “${one.name}” are no object.`);
+    if (typeof one?.name !== 'string' || !one.name.trim()) throw new Error(t('Preset {0} has no name.', i + 1));
+    if (!['string', 'undefined'].includes(typeof one.system)) throw new Error(t('The system prompt of “{0}” is no text.', one.name));
+    if (sampling !== undefined && (typeof sampling !== 'object' || Array.isArray(sampling))) throw new Error(t('The sampling values of “{0}” are no object.', one.name));
     return { name: one.name.trim().slice(0, MAX_NAME), ...(one.system ? { system: one.system } : {}), ...(sampling ? { sampling } : {}) };
   });
 }
@@ -65,7 +66,7 @@ function keep(preset, before = preset.name) {
 
 export function openPresets() {
   const body = h('div', { class: 'panel presets' });
-  const dialog = openDialog({ title: 'Presets', name: 'presets-dialog', body: [body] });
+  const dialog = openDialog({ title: t('Presets'), name: 'presets-dialog', body: [body] });
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const fail = (/** @type {unknown} */ error) => {
     problem.hidden = !error;
@@ -91,8 +92,8 @@ export function openPresets() {
           h('span', { class: 'preset-name', dir: 'auto' }, preset.name),
           h('span', { class: 'preset-text', dir: 'auto' }, described(preset)),
         ),
-        iconButton('pencil', `Edit ${preset.name}`, { onclick: () => drawForm(preset) }),
-        iconButton('trash', `Delete ${preset.name}`, {
+        iconButton('pencil', t('Edit {0}', preset.name), { onclick: () => drawForm(preset) }),
+        iconButton('trash', t('Delete {0}', preset.name), {
           onclick() {
             setPresets(presets().filter(({ name }) => name !== preset.name));
             drawList();
@@ -101,16 +102,16 @@ export function openPresets() {
         }),
       ),
     );
-    const add = h('button', { type: 'button', class: 'button primary', onclick: () => drawForm(null) }, 'New preset');
+    const add = h('button', { type: 'button', class: 'button primary', onclick: () => drawForm(null) }, t('New preset'));
     body.replaceChildren(
-      h('p', { class: 'panel-text' }, 'System prompts and sampling values under a name, kept in this browser. Type / in the message field to use one.'),
-      rows.length ? h('ul', { class: 'preset-list' }, ...rows) : h('p', { class: 'panel-text' }, 'There are none yet.'),
+      h('p', { class: 'panel-text' }, t('System prompts and sampling values under a name, kept in this browser. Type / in the message field to use one.')),
+      rows.length ? h('ul', { class: 'preset-list' }, ...rows) : h('p', { class: 'panel-text' }, t('There are none yet.')),
       problem,
       h(
         'div',
         { class: 'dialog-actions' },
-        h('button', { type: 'button', class: 'button quiet', onclick: importFile }, 'Import…'),
-        rows.length && h('button', { type: 'button', class: 'button quiet', onclick: () => download('presets.json', 'application/json', `${JSON.stringify({ format: FORMAT, version: 1, presets: presets() }, null, 2)}\n`) }, 'Export'),
+        h('button', { type: 'button', class: 'button quiet', onclick: importFile }, t('Import…')),
+        rows.length && h('button', { type: 'button', class: 'button quiet', onclick: () => download('presets.json', 'application/json', `${JSON.stringify({ format: FORMAT, version: 1, presets: presets() }, null, 2)}\n`) }, t('Export')),
         h('span', { class: 'spacer' }),
         add,
       ),
@@ -125,7 +126,7 @@ export function openPresets() {
         const file = input.files?.[0];
         try {
           if (!file) return;
-          if (file.size > MAX_FILE) throw new Error('This file is too large: 1 MiB at most.');
+          if (file.size > MAX_FILE) throw new Error(t('This file is too large: 1 MiB at most.'));
           const list = parsed(await file.text());
           for (const preset of list) keep(preset);
           drawList();
@@ -145,7 +146,7 @@ export function openPresets() {
       : { system: state.fresh.system ?? newSession().system ?? '', sampling: state.fresh.sampling ?? newSession().sampling ?? {} };
     const values = preset ?? inUse;
     const name = h('input', { id: 'preset-name', type: 'text', value: preset?.name ?? '', maxLength: MAX_NAME, autocomplete: 'off', required: true });
-    const system = h('textarea', { id: 'preset-system', rows: 5, dir: 'auto', placeholder: 'None', value: values.system ?? '' });
+    const system = h('textarea', { id: 'preset-system', rows: 5, dir: 'auto', placeholder: t('None'), value: values.system ?? '' });
     const fields = samplingRows(state.connection.sampling).map((row) => {
       const field = makeField(row, { fallback: /** @type {any} */ (model(session?.model)?.sampling)?.[row.key] });
       field.set(/** @type {any} */ (values.sampling)?.[row.key]);
@@ -153,11 +154,11 @@ export function openPresets() {
     });
     function save() {
       const called = name.value.trim();
-      if (!called) throw new Error('Give the preset a name.');
-      if (called !== preset?.name && presets().some((one) => one.name === called)) throw new Error(`There is a preset “${called}” already.`);
+      if (!called) throw new Error(t('Give the preset a name.'));
+      if (called !== preset?.name && presets().some((one) => one.name === called)) throw new Error(t('There is a preset “{0}” already.', called));
       const set = Object.fromEntries(fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined));
       const text = system.value.trim();
-      if (!text && !Object.keys(set).length) throw new Error('A preset needs a system prompt or a sampling value.');
+      if (!text && !Object.keys(set).length) throw new Error(t('A preset needs a system prompt or a sampling value.'));
       keep({ name: called, ...(text ? { system: text } : {}), ...(Object.keys(set).length ? { sampling: set } : {}) }, preset?.name);
     }
     fail(null);
@@ -176,18 +177,18 @@ export function openPresets() {
             }
           },
         },
-        h('label', { for: 'preset-name', class: 'field-label block' }, 'Name'),
+        h('label', { for: 'preset-name', class: 'field-label block' }, t('Name')),
         name,
-        h('label', { for: 'preset-system', class: 'field-label block' }, 'System prompt'),
+        h('label', { for: 'preset-system', class: 'field-label block' }, t('System prompt')),
         system,
-        h('details', { open: !!preset?.sampling }, h('summary', null, 'Sampling'), h('div', { class: 'fields' }, ...fields.map(({ element }) => element))),
+        h('details', { open: !!preset?.sampling }, h('summary', null, t('Sampling')), h('div', { class: 'fields' }, ...fields.map(({ element }) => element))),
         problem,
         h(
           'div',
           { class: 'dialog-actions' },
           h('span', { class: 'spacer' }),
-          h('button', { type: 'button', class: 'button', onclick: drawList }, 'Cancel'),
-          h('button', { type: 'submit', class: 'button primary' }, 'Save'),
+          h('button', { type: 'button', class: 'button', onclick: drawList }, t('Cancel')),
+          h('button', { type: 'submit', class: 'button primary' }, t('Save')),
         ),
       ),
     );

@@ -4,6 +4,7 @@ import { cancelReplay, replayOf, replayTurn } from '../debug.js';
 import { h, icon } from '../dom.js';
 import { count, plural } from '../format.js';
 import { RequestError } from '../socket.js';
+import { t } from '../text.js';
 import { alternatives, exact, percent, tokenView, visible } from './tokens.js';
 
 /** @typedef {import('../debug.js').Replayed} Replayed */
@@ -16,12 +17,12 @@ export function replayPanel(session, record) {
     'button',
     { type: 'button', class: 'button primary', onclick: () => run() },
     icon('again'),
-    'Replay this turn',
+    t('Replay this turn'),
   );
 
   async function run() {
     button.disabled = true;
-    const cancel = h('button', { type: 'button', class: 'button small quiet', onclick: () => stop() }, 'Cancel');
+    const cancel = h('button', { type: 'button', class: 'button small quiet', onclick: () => stop() }, t('Cancel'));
     const stop = () => {
       cancel.disabled = true;
       cancelReplay(session).catch(() => (cancel.disabled = false)); // the replay's answer shows the result
@@ -31,7 +32,7 @@ export function replayPanel(session, record) {
         'p',
         { class: 'replay-runs' },
         h('span', { class: 'spinner', 'aria-hidden': 'true' }),
-        'Recomputing the answer…',
+        t('Recomputing the answer…'),
         cancel,
       ),
     );
@@ -39,10 +40,10 @@ export function replayPanel(session, record) {
       result.replaceChildren(...verdict(session, await replayTurn(session, record.turn.turn), record));
     } catch (error) {
       if (error instanceof RequestError && error.code === 'cancelled')
-        result.replaceChildren(h('p', { class: 'panel-text' }, 'The replay was cancelled.'));
+        result.replaceChildren(h('p', { class: 'panel-text' }, t('The replay was cancelled.')));
       else
         result.replaceChildren(
-          h('p', { class: 'form-problem' }, `The replay failed: ${error instanceof Error ? error.message : error}`),
+          h('p', { class: 'form-problem' }, t('The replay failed: {0}', error instanceof Error ? error.message : error)),
         );
     }
     button.disabled = false;
@@ -56,7 +57,7 @@ export function replayPanel(session, record) {
     h(
       'p',
       { class: 'panel-text' },
-      'The server processes the conversation up to this answer with an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.',
+      t('The server processes the conversation up to this answer with an empty cache and samples again with the recorded seed. Every token and log-probability is compared; nothing is recorded.'),
     ),
     h('p', null, button),
     result,
@@ -65,9 +66,9 @@ export function replayPanel(session, record) {
 
 /** @param {Replayed} found @returns {string} */
 function ending(found) {
-  if (found.cut_short) return ' The recorded answer was stopped; the comparison ends there.';
+  if (found.cut_short) return t(' The recorded answer was stopped; the comparison ends there.');
   if (found.ended_alike === false && found.finish_reason)
-    return ` Different finish reasons: ${found.finish_reason.recorded} recorded, ${found.finish_reason.replayed} now.`;
+    return t(' Different finish reasons: {0} recorded, {1} now.', found.finish_reason.recorded, found.finish_reason.replayed);
   return '';
 }
 
@@ -83,21 +84,19 @@ function verdict(session, found, record) {
       h(
         'span',
         null,
-        h('strong', null, found.equal ? 'Equal to the last bit.' : headline(divergence)),
-        ` ${plural(found.compared_tokens, 'token')} compared${
-          found.logprobs_differ ? `, ${found.logprobs_differ === 1 ? 'one log-probability differs' : `${count(found.logprobs_differ)} log-probabilities differ`}`
-            : ''
-        }.${ending(found)}`,
+        h('strong', null, found.equal ? t('Equal to the last bit.') : headline(divergence)),
+        t(' {0} compared{1}.{2}', plural(found.compared_tokens, 'token'), found.logprobs_differ ? `, ${found.logprobs_differ === 1 ? t('one log-probability differs') : t('{0} log-probabilities differ', count(found.logprobs_differ))}`
+            : '', ending(found)),
       ),
     ),
   ];
   if (found.differs.length)
     parts.push(
-      h('h3', null, 'What has changed'),
+      h('h3', null, t('What has changed')),
       h(
         'table',
         { class: 'differs' },
-        h('thead', null, h('tr', null, ...['', 'Then', 'Now'].map((name) => h(name ? 'th' : 'td', name ? { scope: 'col' } : null, name)))),
+        h('thead', null, h('tr', null, ...['', t('Then'), t('Now')].map((name) => h(name ? 'th' : 'td', name ? { scope: 'col' } : null, name)))),
         h(
           'tbody',
           null,
@@ -112,17 +111,17 @@ function verdict(session, found, record) {
       h(
         'p',
         { class: 'panel-text' },
-        'This server replays with its current settings. ',
+        t('This server replays with its current settings. '),
         h('code', null, `parley replay ${session} --turn ${record.turn.turn}`),
-        ' uses the recorded number format.',
+        t(' uses the recorded number format.'),
       ),
     );
   if (divergence) parts.push(sides(divergence, found, record));
   if (other) parts.push(h('h3', null, headline(other)), sides(other, found, record));
   const at = other?.index ?? divergence?.index;
   if (at === undefined) {
-    parts.push(h('h3', null, 'Replayed answer'));
-    parts.push(tokenView(found.tokens, { label: 'Tokens in the replay', position }).element);
+    parts.push(h('h3', null, t('Replayed answer')));
+    parts.push(tokenView(found.tokens, { label: t('Tokens in the replay'), position }).element);
     return parts;
   }
   // Both texts are equal up to the first different token.
@@ -135,14 +134,14 @@ function verdict(session, found, record) {
       h(
         'section',
         null,
-        h('h3', null, 'Then'),
-        tokenView(record.tokens, { label: 'Recorded tokens', position, marks: marks(record.tokens), chosen: at }).element,
+        h('h3', null, t('Then')),
+        tokenView(record.tokens, { label: t('Recorded tokens'), position, marks: marks(record.tokens), chosen: at }).element,
       ),
       h(
         'section',
         null,
-        h('h3', null, 'Now'),
-        tokenView(found.tokens, { label: 'Tokens in the replay', position, marks: marks(found.tokens), chosen: at }).element,
+        h('h3', null, t('Now')),
+        tokenView(found.tokens, { label: t('Tokens in the replay'), position, marks: marks(found.tokens), chosen: at }).element,
       ),
     ),
   );
@@ -151,11 +150,11 @@ function verdict(session, found, record) {
 
 /** @param {import('../debug.js').Divergence | undefined} divergence */
 function headline(divergence) {
-  if (!divergence) return 'Not equal.';
-  const at = `at token ${count(divergence.index + 1)}`;
-  if (divergence.kind === 'logprob') return `The log-probabilities differ ${at}.`;
-  if (divergence.kind === 'end') return `One answer ends ${at}.`;
-  return `The answers differ ${at}.`;
+  if (!divergence) return t('Not equal.');
+  const at = t('at token {0}', count(divergence.index + 1));
+  if (divergence.kind === 'logprob') return t('The log-probabilities differ {0}.', at);
+  if (divergence.kind === 'end') return t('One answer ends {0}.', at);
+  return t('The answers differ {0}.', at);
 }
 
 /** @param {import('../debug.js').Divergence} divergence @param {Replayed} found @param {Record_} record */
@@ -167,7 +166,7 @@ function sides({ position, recorded, replayed, index }, found, record) {
       { class: 'side' },
       h('h4', null, name),
       choice.id === null
-        ? h('p', null, 'the end')
+        ? h('p', null, t('the end'))
         : h('p', null, h('code', null, visible(choice)), ` ${percent(choice.logprob)} `, h('small', null, exact(choice.logprob))),
       ...more,
     );
@@ -177,13 +176,13 @@ function sides({ position, recorded, replayed, index }, found, record) {
     'div',
     { class: 'sides', 'data-position': String(position) },
     side(
-      'Then',
+      t('Then'),
       recorded,
       recorded.logprob_now !== null &&
         recorded.logprob_now !== undefined &&
-        h('p', { class: 'panel-text' }, `Now the model gives it ${percent(recorded.logprob_now)}.`),
+        h('p', { class: 'panel-text' }, t('Now the model gives it {0}.', percent(recorded.logprob_now))),
       !!then?.length && alternatives(then, recorded.id),
     ),
-    side('Now', replayed, !!top?.length && alternatives(top, replayed.id)),
+    side(t('Now'), replayed, !!top?.length && alternatives(top, replayed.id)),
   );
 }

@@ -3,11 +3,12 @@
 import { h, setText } from '../dom.js';
 import { notLoaded, part } from '../late.js';
 import { state, subscribe } from '../state.js';
+import { t } from '../text.js';
 
 const problem = h('span', null);
-const again = h('button', { type: 'button', class: 'link-button', hidden: true, onclick: load }, 'Try again');
+const again = h('button', { type: 'button', class: 'link-button', hidden: true, onclick: load }, t('Try again'));
 const note = h('p', { class: 'panel-text dashboard-note', role: 'status' }, problem, ' ', again);
-export const serverView = h('section', { class: 'dashboard', 'aria-label': 'Server', hidden: true }, note);
+export const serverView = h('section', { class: 'dashboard', 'aria-label': t('Server'), hidden: true }, note);
 let loading = false;
 
 async function load() {

@@ -3,9 +3,10 @@
 import { signOut, update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
-import { enterSends, newSession, notifies, setEnterSends, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
+import { enterSends, language, newSession, notifies, setEnterSends, setLanguage, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
 import { RequestError } from '../socket.js';
 import { currentSession, model, nextModel, state, touch } from '../state.js';
+import { LANGUAGES, t } from '../text.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { FieldError, grid, makeField, MEMORY, samplingGrid, samplingRows } from './fields.js';
@@ -17,9 +18,9 @@ import { toast } from './toasts.js';
 
 /** @typedef {'session' | 'new' | 'page'} Tab */
 const NAMES = /** @type {Record<Tab, string>} */ ({
-  session: 'This chat',
-  new: 'New chats',
-  page: 'This page',
+  session: t('This chat'),
+  new: t('New chats'),
+  page: t('This page'),
 });
 
 /** @type {HTMLDialogElement | null} */
@@ -32,14 +33,14 @@ export function openSettings(first = 'session') {
   /** @type {Tab[]} */
   const tabs = session ? ['session', 'new', 'page'] : ['new', 'page'];
   const { strip, panel, choose } = tabbed({
-    name: 'Settings',
+    name: t('Settings'),
     id: 'settings-panel',
     tabs: tabs.map((tab) => [tab, NAMES[tab]]),
     draw: (tab) =>
       tab === 'session' && session ? sessionPanel(session) : tab === 'new' ? newPanel() : pagePanel(),
   });
   const dialog = openDialog({
-    title: 'Settings',
+    title: t('Settings'),
     name: 'settings',
     body: [strip, panel],
     onClose: () => (open = null),
@@ -60,7 +61,7 @@ function form(content, { fields, save, clear }) {
     problem.hidden = !message;
     setText(problem, message);
   };
-  const saveButton = h('button', { type: 'submit', class: 'button primary' }, 'Save');
+  const saveButton = h('button', { type: 'submit', class: 'button primary' }, t('Save'));
   const element = h(
     'form',
     {
@@ -72,7 +73,7 @@ function form(content, { fields, save, clear }) {
         try {
           await save();
           open?.close();
-          toast('Settings saved.');
+          toast(t('Settings saved.'));
         } catch (error) {
           const message = error instanceof Error ? error.message : String(error);
           const key = error instanceof RequestError || error instanceof FieldError ? error.key : '';
@@ -90,9 +91,9 @@ function form(content, { fields, save, clear }) {
     h(
       'div',
       { class: 'dialog-actions' },
-      h('button', { type: 'button', class: 'button quiet', onclick: clear }, 'Reset all'),
+      h('button', { type: 'button', class: 'button quiet', onclick: clear }, t('Reset all')),
       h('span', { class: 'spacer' }),
-      h('button', { type: 'button', class: 'button', onclick: () => open?.close() }, 'Cancel'),
+      h('button', { type: 'button', class: 'button', onclick: () => open?.close() }, t('Cancel')),
       saveButton,
     ),
   );
@@ -118,44 +119,44 @@ function samplingFields(values, defaults) {
 /** @param {import('../state.js').Session['prompt']} prompt */
 function promptFacts(prompt) {
   if (!prompt) return [];
-  return [['Prompt task', `${prompt.task ?? 'a table of its own'}, ${count(prompt.n_virtual)} virtual tokens`]];
+  return [[t('Prompt task'), t('{0}, {1} virtual tokens', prompt.task ?? t('a table of its own'), count(prompt.n_virtual))]];
 }
 
 /** @param {import('../state.js').Session} session */
 function sessionPanel(session) {
   const fields = samplingFields(session.sampling, model(session.model)?.sampling ?? {});
   const facts = [
-    ['Model', session.model],
-    ['Memory', `${count(session.memory_len)} tokens, ${session.sink_len} of them from the start`],
-    ['Chat length', `${count(session.session_len)} tokens`],
+    [t('Model'), session.model],
+    [t('Memory'), t('{0} tokens, {1} of them from the start', count(session.memory_len), session.sink_len)],
+    [t('Chat length'), t('{0} tokens', count(session.session_len))],
     ...promptFacts(session.prompt),
-    ['State', session.state],
-    ['Id', session.id],
+    [t('State'), session.state],
+    [t('Id'), session.id],
   ];
   return form(
     [
-      h('h3', null, 'Sampling'),
+      h('h3', null, t('Sampling')),
       h(
         'p',
         { class: 'panel-text' },
-        "Empty fields use the server's values. Changes apply from the next message.",
+        t("Empty fields use the server's values. Changes apply from the next message."),
       ),
       samplingGrid(fields),
-      h('h3', null, 'Set when the chat was created'),
+      h('h3', null, t('Set when the chat was created')),
       h(
         'dl',
         { class: 'facts-list' },
         ...facts.flatMap(([name, value]) => [h('dt', null, name), h('dd', null, value)]),
       ),
-      h('h4', null, 'System prompt'),
+      h('h4', null, t('System prompt')),
       session.system
         ? h(
             'div',
-            { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': 'System prompt' },
+            { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': t('System prompt') },
             session.system,
           )
-        : h('p', { class: 'panel-text' }, 'None.'),
-      h('p', null, linkButton('Change the model or the system prompt', () => openContinue())),
+        : h('p', { class: 'panel-text' }, t('None.')),
+      h('p', null, linkButton(t('Change the model or the system prompt'), () => openContinue())),
     ],
     {
       fields,
@@ -187,24 +188,24 @@ function newPanel() {
   const system = h('textarea', {
     id: 'field-system',
     rows: 4,
-    placeholder: 'None',
+    placeholder: t('None'),
     value: preset.system ?? '',
     dir: 'auto',
   });
   return form(
     [
-      h('h3', null, 'System prompt'),
+      h('h3', null, t('System prompt')),
       h(
         'label',
         { for: 'field-system', class: 'field-hint block' },
-        'Sent to the model before your first message.',
+        t('Sent to the model before your first message.'),
       ),
       system,
-      h('p', null, linkButton('Presets…', openPresets)),
-      h('h3', null, 'Memory'),
+      h('p', null, linkButton(t('Presets…'), openPresets)),
+      h('h3', null, t('Memory')),
       grid(memory),
-      h('h3', null, 'Sampling'),
-      h('p', { class: 'panel-text' }, "Empty fields use the server's values."),
+      h('h3', null, t('Sampling')),
+      h('p', { class: 'panel-text' }, t("Empty fields use the server's values.")),
       samplingGrid(sampling),
     ],
     {
@@ -213,11 +214,11 @@ function newPanel() {
         const lengths = /** @type {Record<string, number>} */ (valuesOf(memory));
         const window = lengths.memory_len ?? known?.memory_len ?? Infinity;
         if ((lengths.sink_len ?? known?.sink_len ?? 0) >= window)
-          throw new Error('Tokens kept from the start must be smaller than Memory.');
+          throw new Error(t('Tokens kept from the start must be smaller than Memory.'));
         const bytes = new TextEncoder().encode(system.value).length;
         const limit = state.connection.limits.system_bytes ?? Infinity;
         if (bytes > limit)
-          throw new Error(`System prompt too long: ${count(bytes)} bytes, at most ${count(limit)}.`);
+          throw new Error(t('System prompt too long: {0} bytes, at most {1}.', count(bytes), count(limit)));
         const set = valuesOf(sampling);
         setNewSession({
           ...lengths,
@@ -251,19 +252,19 @@ const linkButton = (label, run) =>
 
 /**
  * A row of values of which one is chosen.
- * @param {string} legend @param {string} name @param {string[]} values @param {string} chosen @param {(value: string) => void} choose
+ * @param {string} legend @param {string} name @param {Array<[string, string]>} values each with its name @param {string} chosen @param {(value: string) => void} choose
  */
 const choices = (legend, name, values, chosen, choose) =>
   h(
     'fieldset',
     { class: 'choices' },
     h('legend', null, legend),
-    ...values.map((value) =>
+    ...values.map(([value, word]) =>
       h(
         'label',
         { class: 'choice' },
         h('input', { type: 'radio', name, value, checked: chosen === value, onchange: () => choose(value) }),
-        h('span', null, value[0].toUpperCase() + value.slice(1)),
+        h('span', null, word),
       ),
     ),
   );
@@ -276,7 +277,7 @@ function pagePanel() {
     checked: shortcutsOn(),
     onchange: () => setShortcutsOn(shortcuts.checked),
   });
-  const blocked = h('p', { class: 'panel-text', role: 'status', hidden: true }, 'The browser blocks notifications of this page.');
+  const blocked = h('p', { class: 'panel-text', role: 'status', hidden: true }, t('The browser blocks notifications of this page.'));
   const notify = h('input', {
     type: 'checkbox',
     id: 'notifies',
@@ -289,35 +290,47 @@ function pagePanel() {
       setNotifies(notify.checked);
     },
   });
+  const languages = h(
+    'select',
+    {
+      id: 'language',
+      onchange() {
+        setLanguage(languages.value);
+        location.reload(); // every view has its words from the start
+      },
+    },
+    ...[['auto', t('As in the browser')], ...Object.entries(LANGUAGES)].map(([value, word]) => h('option', { value, selected: value === language() }, word)),
+  );
   const { server, user } = state.connection;
   return [
-    choices('Theme', 'theme', ['auto', 'light', 'dark'], theme(), setTheme),
-    choices('Text size', 'text-size', ['small', 'normal', 'large'], textSize(), setTextSize),
-    h('h3', null, 'Keyboard'),
-    h('label', { class: 'check' }, enter, h('span', null, 'Enter sends the message; otherwise Ctrl+Enter does')),
+    choices(t('Theme'), 'theme', [['auto', t('Auto')], ['light', t('Light')], ['dark', t('Dark')]], theme(), setTheme),
+    choices(t('Text size'), 'text-size', [['small', t('Small')], ['normal', t('Normal')], ['large', t('Large')]], textSize(), setTextSize),
+    h('p', { class: 'language' }, h('label', { for: 'language' }, t('Language')), languages),
+    h('h3', null, t('Keyboard')),
+    h('label', { class: 'check' }, enter, h('span', null, t('Enter sends the message; otherwise Ctrl+Enter does'))),
     h(
       'label',
       { class: 'check' },
       shortcuts,
-      h('span', null, 'Keyboard shortcuts (Esc always works)'),
+      h('span', null, t('Keyboard shortcuts (Esc always works)')),
     ),
     h(
       'p',
       null,
-      linkButton('Show all shortcuts', openShortcuts),
+      linkButton(t('Show all shortcuts'), openShortcuts),
     ),
     ...('Notification' in window && isSecureContext
-      ? [h('h3', null, 'Notifications'), h('label', { class: 'check' }, notify, h('span', null, 'When a long answer is done in the background')), blocked]
+      ? [h('h3', null, t('Notifications')), h('label', { class: 'check' }, notify, h('span', null, t('When a long answer is done in the background'))), blocked]
       : []),
-    ...(user.name ? [h('h3', null, 'Account'), h('p', null, `Signed in as ${user.name}${user.admin ? ', an administrator' : ''}. `, linkButton('Sign out', signOut))] : []),
-    h('h3', null, 'Chats'),
-    h('p', null, linkButton('Export or delete several', openManage)),
-    h('h3', null, 'About'),
+    ...(user.name ? [h('h3', null, t('Account')), h('p', null, t('Signed in as {0}{1}. ', user.name, user.admin ? t(', an administrator') : ''), linkButton(t('Sign out'), signOut))] : []),
+    h('h3', null, t('Chats')),
+    h('p', null, linkButton(t('Export or delete several'), openManage)),
+    h('h3', null, t('About')),
     h(
       'p',
       { class: 'panel-text' },
       server ? `${server.name} ${server.version}. ` : '',
-      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, 'Open-source licences'),
+      h('a', { href: 'licenses.txt', target: '_blank', rel: 'noopener' }, t('Open-source licences')),
     ),
   ];
 }

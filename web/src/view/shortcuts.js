@@ -4,6 +4,7 @@ import { stop } from '../sending.js';
 import { h } from '../dom.js';
 import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
+import { t } from '../text.js';
 import { dialogOpen, openDialog } from './dialog.js';
 import { isNarrow, sessionsShown, toggleSessions } from './layout_state.js';
 import { field, isComposing } from './message_field.js';
@@ -28,10 +29,10 @@ const focusField = () => field.focus();
 
 /** @type {Shortcut[]} */
 const SHORTCUTS = [
-  { keys: ['Mod', 'Shift', 'O'], label: 'New chat', fits: pressed('KeyO', true), run: startNew },
+  { keys: ['Mod', 'Shift', 'O'], label: t('New chat'), fits: pressed('KeyO', true), run: startNew },
   {
     keys: ['Mod', 'K'],
-    label: 'Search chats',
+    label: t('Search chats'),
     fits: pressed('KeyK', false),
     run() {
       if (!sessionsShown()) toggleSessions(true);
@@ -41,42 +42,42 @@ const SHORTCUTS = [
   },
   {
     keys: ['Mod', 'Shift', 'S'],
-    label: 'Show or hide chats',
+    label: t('Show or hide chats'),
     fits: (event) => pressed('KeyS', true)(event) || pressed('KeyB', false)(event),
     run: () => toggleSessions(),
   },
   {
     keys: ['Shift', 'Esc'],
-    label: 'Focus the message field',
+    label: t('Focus the message field'),
     fits: (event) => event.shiftKey && event.key === 'Escape',
     run: focusField,
   },
   {
     keys: ['Mod', 'Shift', 'C'],
-    label: 'Copy the last answer',
+    label: t('Copy the last answer'),
     fits: pressed('KeyC', true),
     run: () => copyLast('answer'),
   },
   {
     keys: ['Mod', 'Shift', ';'],
-    label: 'Copy the last code',
+    label: t('Copy the last code'),
     fits: pressed('Semicolon', true),
     run: () => copyLast('code'),
   },
   {
     keys: ['Mod', 'Shift', 'Backspace'],
-    label: 'Delete this chat',
+    label: t('Delete this chat'),
     fits: pressed('Backspace', true),
     run() {
       const session = currentSession();
       if (session) askRemove(session.id);
     },
   },
-  { keys: ['Mod', '/'], label: 'Show this list', fits: pressed('Slash', false), run: openShortcuts },
-  { keys: ['Esc'], label: 'Stop the answer' },
-  { keys: ['Enter'], label: 'Send' },
-  { keys: ['Shift', 'Enter'], label: 'New line' },
-  { keys: ['↑'], label: 'In the empty field: edit your last message' },
+  { keys: ['Mod', '/'], label: t('Show this list'), fits: pressed('Slash', false), run: openShortcuts },
+  { keys: ['Esc'], label: t('Stop the answer') },
+  { keys: ['Enter'], label: t('Send') },
+  { keys: ['Shift', 'Enter'], label: t('New line') },
+  { keys: ['↑'], label: t('In the empty field: edit your last message') },
 ];
 
 /** @param {string} key */
@@ -96,7 +97,7 @@ export function openShortcuts() {
     onchange: () => setShortcutsOn(on.checked),
   });
   sheet = openDialog({
-    title: 'Keyboard shortcuts',
+    title: t('Keyboard shortcuts'),
     name: 'shortcuts',
     onClose: () => (sheet = null),
     body: [
@@ -112,7 +113,7 @@ export function openShortcuts() {
           ),
         ),
       ),
-      h('label', { class: 'check' }, on, h('span', null, 'Keyboard shortcuts (Esc and Enter always work)')),
+      h('label', { class: 'check' }, on, h('span', null, t('Keyboard shortcuts (Esc and Enter always work)'))),
     ],
   });
 }

@@ -8,6 +8,7 @@ import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { afterFrame } from '../frame.js';
 import { withPanels } from '../late.js';
 import { setFresh, state, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { isUnread } from '../unread.js';
 import { confirmDialog } from './dialog.js';
 import { closeDrawer } from './layout_state.js';
@@ -21,7 +22,7 @@ const SEARCH_MS = 150;
 const SLICE = 12; // new rows that one frame draws: more would hold it up
 
 /** A session's title as it is shown. @param {Session | null | undefined} session */
-export const titleOf = (session) => session?.title || 'New chat';
+export const titleOf = (session) => session?.title || t('New chat');
 
 class Item {
   /** @param {string} id */
@@ -52,7 +53,7 @@ class Item {
       this.status,
       this.dot,
     );
-    this.menu = iconButton('more', 'Chat menu', {
+    this.menu = iconButton('more', t('Chat menu'), {
       class: 'icon-button small item-menu',
       tabIndex: -1,
       'aria-haspopup': 'menu',
@@ -70,15 +71,15 @@ class Item {
     if (!session) return;
     const news = session.state === 'active' ? 'answering' : isUnread(session) ? 'unread' : '';
     const from = session.forked_from;
-    const branched = from ? `Branched from ${state.sessions.get(from.session)?.title || 'another chat'}` : '';
+    const branched = from ? t('Branched from {0}', state.sessions.get(from.session)?.title || t('another chat')) : '';
     this.#drawTitle(titleOf(session));
     this.#drawFound();
     setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
     setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
-    setText(this.status, [branched, news].filter(Boolean).map((word) => `, ${word}`).join(''));
+    setText(this.status, [branched, news === 'answering' ? t('answering') : news && t('unread')].filter(Boolean).map((word) => `, ${word}`).join(''));
     if (!from) this.fork?.remove();
     else if (!this.fork?.parentElement) this.title.after((this.fork ??= icon('branch')));
-    setAttribute(this.menu, 'aria-label', `Menu of ${titleOf(session)}`);
+    setAttribute(this.menu, 'aria-label', t('Menu of {0}', titleOf(session)));
     const current = state.current === this.id && state.view !== 'server';
     setAttribute(this.link, 'aria-current', current ? 'page' : null);
     this.element.classList.toggle('current', current);
@@ -130,7 +131,7 @@ export function renameInPlace(place, session, name, done) {
   const input = h('input', {
     class: name,
     value: session.title,
-    'aria-label': 'Title of the chat',
+    'aria-label': t('Title of the chat'),
     maxLength: 150,
     autocomplete: 'off',
     spellcheck: false,
@@ -163,28 +164,28 @@ export function renameInPlace(place, session, name, done) {
 /** @param {string} id */
 export async function askRemove(id) {
   const agreed = await confirmDialog({
-    title: 'Delete this chat?',
-    action: 'Delete',
-    text: `“${titleOf(state.sessions.get(id))}” and all its messages will be deleted from the server.`,
+    title: t('Delete this chat?'),
+    action: t('Delete'),
+    text: t('“{0}” and all its messages will be deleted from the server.', titleOf(state.sessions.get(id))),
   });
   if (agreed) remove(id);
 }
 
 /** @param {string} id @param {number | null} [turn] */
 export async function copyLink(id, turn) {
-  toast((await copyText(linkTo(id, turn))) ? 'Link copied.' : 'The browser blocked copying.');
+  toast((await copyText(linkTo(id, turn))) ? t('Link copied.') : t('The browser blocked copying.'));
 }
 
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */
 export function sessionMenu(button, id, doRename) {
-  openMenu(button, 'Chat', [
-    { icon: 'pencil', label: 'Rename', run: doRename },
-    ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: 'Show the tree', run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
-    { icon: 'link', label: 'Copy link', run: () => copyLink(id) },
-    { icon: 'download', label: 'Export as Markdown', run: () => exportSession(id, 'markdown') },
-    { icon: 'download', label: 'Export as JSON', run: () => exportSession(id, 'json') },
-    { icon: 'check', label: 'Select several…', run: () => withPanels(({ openManage }) => openManage()) },
-    { icon: 'trash', label: 'Delete…', danger: true, run: () => askRemove(id) },
+  openMenu(button, t('Chat'), [
+    { icon: 'pencil', label: t('Rename'), run: doRename },
+    ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: t('Show the tree'), run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
+    { icon: 'link', label: t('Copy link'), run: () => copyLink(id) },
+    { icon: 'download', label: t('Export as Markdown'), run: () => exportSession(id, 'markdown') },
+    { icon: 'download', label: t('Export as JSON'), run: () => exportSession(id, 'json') },
+    { icon: 'check', label: t('Select several…'), run: () => withPanels(({ openManage }) => openManage()) },
+    { icon: 'trash', label: t('Delete…'), danger: true, run: () => askRemove(id) },
   ]);
 }
 
@@ -229,7 +230,7 @@ function addRows(slice = items.size ? SLICE : 0) {
       drawRestLater();
       return;
     }
-    const name = query ? 'Found' : dateGroup(session.updated_ms);
+    const name = query ? t('Found') : dateGroup(session.updated_ms);
     if (groups.lastElementChild?.getAttribute('data-name') !== name) newGroup(name);
     groups.lastElementChild?.lastElementChild?.append(itemOf(session.id).element);
   }
@@ -270,12 +271,12 @@ function drawList() {
   setText(
     note,
     phase === 'loading'
-      ? 'Loading…'
+      ? t('Loading…')
       : phase === 'failed'
-        ? "Couldn't load the list."
+        ? t("Couldn't load the list.")
         : query
-          ? 'No chats found.'
-          : 'Your chats appear here.',
+          ? t('No chats found.')
+          : t('Your chats appear here.'),
   );
 }
 
@@ -328,10 +329,10 @@ let timer = null;
 export const searchField = h('input', {
   type: 'search',
   id: 'search',
-  placeholder: 'Search',
+  placeholder: t('Search'),
   autocomplete: 'off',
   spellcheck: false,
-  'aria-label': 'Search titles and messages',
+  'aria-label': t('Search titles and messages'),
   oninput() {
     clearTimeout(timer);
     timer = setTimeout(() => search(searchField.value.trim()), SEARCH_MS);
@@ -379,7 +380,7 @@ groups.addEventListener('keydown', (event) => {
 export const sidebar = (...footer) =>
   h(
     'nav',
-    { class: 'sidebar', 'aria-label': 'Chats', id: 'sidebar' },
+    { class: 'sidebar', 'aria-label': t('Chats'), id: 'sidebar' },
     h(
       'div',
       { class: 'sidebar-head' },
@@ -397,9 +398,9 @@ export const sidebar = (...footer) =>
         icon('logo'),
         'Parley',
       ),
-      iconButton('sidebar', 'Hide chats', { 'data-toggle': 'sidebar' }),
+      iconButton('sidebar', t('Hide chats'), { 'data-toggle': 'sidebar' }),
     ),
-    h('button', { type: 'button', class: 'new-button', onclick: startNew }, icon('plus'), 'New chat'),
+    h('button', { type: 'button', class: 'new-button', onclick: startNew }, icon('plus'), t('New chat')),
     h('div', { class: 'search' }, icon('search'), searchField),
     list,
     h('div', { class: 'sidebar-foot' }, ...footer),

@@ -2,10 +2,11 @@
 // The list that “/” opens in the message field: presets by name, and the library.
 import { h } from '../dom.js';
 import { presets } from '../prefs.js';
+import { t } from '../text.js';
 import { field, isComposing, writeMessage } from './message_field.js';
 import { openPresets, usePreset } from './presets.js';
 
-const list = h('ul', { class: 'slash', id: 'slash', role: 'listbox', 'aria-label': 'Presets', hidden: true });
+const list = h('ul', { class: 'slash', id: 'slash', role: 'listbox', 'aria-label': t('Presets'), hidden: true });
 /** @type {Array<{label: string, text: string, run: () => void}>} */
 let shown = [];
 let at = 0;
@@ -35,7 +36,7 @@ export function offer() {
   const typed = /^\/(\S*)$/u.exec(field.value)?.[1].toLowerCase();
   const fits = typed === undefined ? [] : presets().filter(({ name }) => name.toLowerCase().replace(/\s/gu, '-').includes(typed));
   shown = fits.map((preset) => ({ label: preset.name, text: preset.system ?? '', run: () => usePreset(preset) }));
-  if (typed !== undefined && (!typed || 'presets'.startsWith(typed))) shown.push({ label: 'Presets…', text: 'Add, change, import, export', run: openPresets });
+  if (typed !== undefined && (!typed || 'presets'.startsWith(typed))) shown.push({ label: t('Presets…'), text: t('Add, change, import, export'), run: openPresets });
   if (!shown.length) return close();
   if (!list.isConnected) field.before(list);
   list.replaceChildren(

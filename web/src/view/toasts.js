@@ -1,6 +1,7 @@
 // @ts-check
 // Short messages that disappear. Errors stay longer; each can be dismissed.
 import { h, iconButton } from '../dom.js';
+import { t } from '../text.js';
 
 const INFO_MS = 4000;
 const ERROR_MS = 10000;
@@ -33,7 +34,7 @@ export function toast(message, kind = 'info', action) {
         },
         action.label,
       ),
-    iconButton('close', 'Dismiss', { onclick: () => element.remove() }),
+    iconButton('close', t('Dismiss'), { onclick: () => element.remove() }),
   );
   toasts.append(element);
   while (toasts.children.length > MAX) toasts.firstChild?.remove();

@@ -1,7 +1,8 @@
 // @ts-check
 // A text as tokens, shaded by probability, with details of one token. Arrow keys and the pointer select it.
 import { h } from '../dom.js';
-import { count } from '../format.js';
+import { count, decimal } from '../format.js';
+import { t } from '../text.js';
 
 /** @typedef {import('../debug.js').Token} Token */
 /**
@@ -25,7 +26,7 @@ export function percent(logprob) {
   if (logprob === null || logprob === undefined) return '–';
   const p = Math.exp(logprob) * 100;
   if (p > 0 && p < 0.01) return '<0.01%';
-  return `${p >= 99.95 ? 100 : p.toFixed(p < 1 ? 2 : 1)}%`;
+  return `${p >= 99.95 ? 100 : decimal(p, p < 1 ? 2 : 1)}%`;
 }
 
 /** As many digits as a number of 32 bits needs to be told from its neighbours. @param {number} logprob */
@@ -50,7 +51,7 @@ export function alternatives(top, id) {
         { class: other.id === id ? 'alternative taken' : 'alternative' },
         h('code', null, visible(other)),
         h('span', { class: 'alternative-rail', 'aria-hidden': 'true' }, bar),
-        h('span', { class: 'alternative-p', title: `Log-probability ${exact(other.logprob)}` }, percent(other.logprob)),
+        h('span', { class: 'alternative-p', title: t('Log-probability {0}', exact(other.logprob)) }, percent(other.logprob)),
       );
     }),
   );
@@ -61,8 +62,8 @@ export const legend = () =>
   h(
     'p',
     { class: 'legend' },
-    'Probability ',
-    ...['over 90%', '70%', '50%', '30%', '10%', '1%', 'less'].map((words, i) =>
+    t('Probability '),
+    ...[t('over 90%'), '70%', '50%', '30%', '10%', '1%', t('less')].map((words, i) =>
       h('span', { class: `legend-step doubt-${i}` }, words),
     ),
   );
@@ -102,19 +103,19 @@ export function tokenView(tokens, how) {
         'dl',
         { class: 'facts-list' },
         ...[
-          ['Token', `${count(at + 1)} of ${count(tokens.length)}`],
-          ['Id', String(token.id)],
-          ...(how.position === null ? [] : [['Position', count(how.position + at)]]),
+          [t('Token'), t('{0} of {1}', count(at + 1), count(tokens.length))],
+          [t('Id'), String(token.id)],
+          ...(how.position === null ? [] : [[t('Position'), count(how.position + at)]]),
           ...(Number.isFinite(token.logprob)
             ? [
-                ['Probability', percent(token.logprob)],
-                ['Log-prob.', exact(token.logprob)],
+                [t('Probability'), percent(token.logprob)],
+                [t('Log-prob.'), exact(token.logprob)],
               ]
             : []),
         ].flatMap(([term, value]) => [h('dt', null, term), h('dd', null, value)]),
       ),
       ...(top?.length
-        ? [h('h3', null, 'Most likely here'), alternatives(top, token.id)]
+        ? [h('h3', null, t('Most likely here')), alternatives(top, token.id)]
         : how.missing
           ? [how.missing(at)]
           : []),

@@ -8,6 +8,7 @@ import { plural } from '../format.js';
 import { withPanels } from '../late.js';
 import { afterFrame, runNow } from '../frame.js';
 import { proseOf } from '../render/answer_parts.js';
+import { pluralWord, t } from '../text.js';
 import { exchangesOf } from '../turns.js';
 import { Anchor } from './anchor.js';
 import { announce } from './announcer.js';
@@ -38,18 +39,18 @@ const pendingList = h('div', { class: 'turns' });
 const older = h(
   'button',
   { type: 'button', class: 'button small older', hidden: true, onclick: older_ },
-  'Show earlier messages',
+  t('Show earlier messages'),
 );
 const later = h(
   'div',
   { class: 'later', hidden: true },
-  h('p', null, 'The conversation was rewound to here. The later messages are kept.'),
-  h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), 'Show later messages'),
+  h('p', null, t('The conversation was rewound to here. The later messages are kept.')),
+  h('button', { type: 'button', class: 'button small', onclick: later_ }, icon('down'), t('Show later messages')),
 );
 const log = h(
   'div',
-  { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': 'Conversation', tabindex: '-1' },
-  h('h2', { class: 'visually-hidden' }, 'Conversation'), // headings of answers are below it
+  { class: 'log', role: 'log', 'aria-live': 'off', 'aria-label': t('Conversation'), tabindex: '-1' },
+  h('h2', { class: 'visually-hidden' }, t('Conversation')), // headings of answers are below it
   older,
   origin,
   systemNote,
@@ -63,7 +64,7 @@ const jump = h(
   'button',
   { type: 'button', class: 'jump', hidden: true, onclick: () => toEnd(true) },
   icon('down'),
-  'Jump to latest',
+  t('Jump to latest'),
 );
 const windowText = h('span');
 const windowLine = h('div', { class: 'window-line', role: 'note' }, windowText);
@@ -141,7 +142,7 @@ sizes.observe(log);
 
 async function older_() {
   const n = await loadOlder();
-  if (n) announce(`${n} earlier ${n === 1 ? 'turn' : 'turns'} loaded`);
+  if (n) announce(t('{0} earlier {1} loaded', n, pluralWord(n, 'turn')));
 }
 
 /** @param {import('../state.js').Chat | null} chat */
@@ -149,7 +150,7 @@ function drawOlder(chat) {
   // aria-disabled instead of disabled, so that the pressed button keeps the focus.
   const focused = document.activeElement === older;
   older.hidden = !chat?.more;
-  older.textContent = chat?.reading ? 'Loading earlier messages…' : 'Show earlier messages';
+  older.textContent = chat?.reading ? t('Loading earlier messages…') : t('Show earlier messages');
   older.setAttribute('aria-disabled', String(chat?.reading ?? false));
   if (focused && older.hidden) log.focus({ preventScroll: true });
 }
@@ -161,7 +162,7 @@ async function later_() {
   if (!(await showLater())) return;
   runNow();
   const n = (currentChat()?.turns.length ?? 0) - before;
-  if (n > 0) announce(`${n} later ${n === 1 ? 'turn' : 'turns'} shown`);
+  if (n > 0) announce(t('{0} later {1} shown', n, pluralWord(n, 'turn')));
   (touchScreen.matches ? log : field).focus({ preventScroll: true });
 }
 
@@ -364,7 +365,7 @@ function drawWindow(chat) {
     return;
   }
   if (seenWhole.delete(session.id))
-    toast(`This conversation is now longer than what the model can see (${plural(session.memory_len, 'token')}). It no longer sees the earliest messages.`);
+    toast(t('This conversation is now longer than what the model can see ({0}). It no longer sees the earliest messages.', plural(session.memory_len, 'token')));
   // The first exchange that is not all above the window.
   const exchanges = exchangesOf(chat.turns);
   const at = exchanges.findIndex((exchange) => (exchange[exchange.length - 1].usage?.log_tokens ?? Infinity) > start);
@@ -373,7 +374,7 @@ function drawWindow(chat) {
   const begins = above?.usage?.log_tokens ?? (chat.more ? start : 0);
   const view = first && views.get(first[0].turn)?.element;
   if (!view || (!above && begins >= start)) return void windowLine.remove();
-  setText(windowText, begins < start ? 'The model sees only the end of the next exchange, and nothing above it' : 'The model no longer sees messages above this line');
+  setText(windowText, begins < start ? t('The model sees only the end of the next exchange, and nothing above it') : t('The model no longer sees messages above this line'));
   if (view.previousElementSibling !== windowLine) view.before(windowLine);
 }
 
@@ -415,7 +416,7 @@ async function goToTarget(chat) {
     const earlier = chat.more && target < (chat.turns[0]?.turn ?? 0);
     if (turnOf(chat, target) || (earlier && (await loadOlder()))) return; // it is drawn soon
     setChat(chat, { target: null });
-    toast('This message is in another version of the conversation.', 'info', { label: 'Show it', run: () => showTarget(chat, target), ms: OFFER_MS });
+    toast(t('This message is in another version of the conversation.'), 'info', { label: t('Show it'), run: () => showTarget(chat, target), ms: OFFER_MS });
     return;
   }
   setChat(chat, { target: null });
@@ -513,10 +514,10 @@ function act(button, view) {
       startAgain(goOn(last));
       break;
     case 'more':
-      openMenu(button, 'Answer', [
-        ...(view.place.branching ? [/** @type {import('./menu.js').Item} */ ({ icon: 'branch', label: 'Branch into a new chat', name: 'branch', run: () => branchOff(last) })] : []),
-        { icon: 'link', label: 'Copy link to this message', name: 'link', run: () => state.current && copyLink(state.current, first.turn) },
-        { icon: 'inspect', label: 'Inspect answer', name: 'inspect', run: () => withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true) },
+      openMenu(button, t('Answer'), [
+        ...(view.place.branching ? [/** @type {import('./menu.js').Item} */ ({ icon: 'branch', label: t('Branch into a new chat'), name: 'branch', run: () => branchOff(last) })] : []),
+        { icon: 'link', label: t('Copy link to this message'), name: 'link', run: () => state.current && copyLink(state.current, first.turn) },
+        { icon: 'inspect', label: t('Inspect answer'), name: 'inspect', run: () => withPanels(({ inspect }) => inspect(view.exchange.map((turn) => turn.turn)), true) },
       ]);
       break;
     case 'version':
@@ -529,9 +530,9 @@ function act(button, view) {
 async function askDelete(turn) {
   const others = (turn.siblings?.length ?? 1) > 1;
   const agreed = await confirmDialog({
-    title: 'Delete from here on?',
-    action: 'Delete',
-    text: `This message, its answer and all messages after it, in every version of them, will be deleted from the server.${others ? ' Other versions of this message or answer are kept.' : ''}`,
+    title: t('Delete from here on?'),
+    action: t('Delete'),
+    text: t('This message, its answer and all messages after it, in every version of them, will be deleted from the server.{0}', others ? t(' Other versions of this message or answer are kept.') : ''),
   });
   if (agreed && (await deleteTurn(turn))) field.focus({ preventScroll: true });
 }
@@ -579,5 +580,5 @@ export function copyLast(what) {
     const last = [...buttons].findLast((button) => !button.hidden);
     if (last) return last.click();
   }
-  return toast(what === 'code' ? 'No code to copy yet.' : 'No answer to copy yet.');
+  return toast(what === 'code' ? t('No code to copy yet.') : t('No answer to copy yet.'));
 }

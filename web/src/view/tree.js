@@ -6,6 +6,7 @@ import { canBranch, fetchOutline, showVersion } from '../branching.js';
 import { h, icon } from '../dom.js';
 import { plural } from '../format.js';
 import { currentChat, isBusy, subscribe } from '../state.js';
+import { t } from '../text.js';
 import { wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { openPanel } from './dock.js';
 import { inspect } from './inspector.js';
@@ -54,7 +55,7 @@ async function goTo(session, turn) {
   if (!chat || chat.id !== session) return;
   const onPath = pathNow.has(turn);
   if (!onPath && (isBusy(chat) || !canBranch())) {
-    toast('Another version can be shown when no answer is running.');
+    toast(t('Another version can be shown when no answer is running.'));
     return;
   }
   if (!onPath && !(await showVersion(turn))) return;
@@ -82,11 +83,11 @@ async function draw(session, body) {
     const top = body.scrollTop;
     const list = h(
       'ol',
-      { class: 'tree', 'aria-label': 'Turns of this chat' },
+      { class: 'tree', 'aria-label': t('Turns of this chat') },
       ...rowsOf(turns).flatMap((row) => [rowView(session, row), ...(copies.get(row.turn.turn) ?? []).map((fork) => forkView(fork, row.depth))]),
     );
     body.replaceChildren(
-      h('p', { class: 'panel-text' }, turns.length ? `${plural(turns.length, 'turn')}. The version shown is marked.` : 'There are no messages yet.'),
+      h('p', { class: 'panel-text' }, turns.length ? t('{0}. The version shown is marked.', plural(turns.length, 'turn')) : t('There are no messages yet.')),
       list,
     );
     body.scrollTop = top;
@@ -114,10 +115,10 @@ function compare(turn, others) {
 function rowView(session, { turn, depth, versions, version }) {
   const here = pathNow.has(turn.turn);
   const others = versions.filter((one) => one !== turn.turn);
-  const said = turn.input_start.trim() || 'Continues the answer above';
+  const said = turn.input_start.trim() || t('Continues the answer above');
   const notes = [
-    versions.length > 1 && `version ${version} of ${versions.length}`,
-    wasSentBack(turn) ? 'sent back by the client' : wasWritten(turn) ? 'copied' : wasGiven(turn) && 'edited',
+    versions.length > 1 && t('version {0} of {1}', version, versions.length),
+    wasSentBack(turn) ? t('sent back by the client') : wasWritten(turn) ? t('copied') : wasGiven(turn) && t('edited'),
     plural(turn.n_output, 'token'),
   ].filter(Boolean);
   return indented(
@@ -135,8 +136,8 @@ function rowView(session, { turn, depth, versions, version }) {
       others.length > 0 &&
         h(
           'button',
-          { type: 'button', class: 'link-button', 'aria-label': `Compare version ${version} of “${said}” with the others`, onclick: () => compare(turn.turn, others) },
-          'Compare',
+          { type: 'button', class: 'link-button', 'aria-label': t('Compare version {0} of “{1}” with the others', version, said), onclick: () => compare(turn.turn, others) },
+          t('Compare'),
         ),
     ),
   );
@@ -149,7 +150,7 @@ const forkView = (fork, depth) =>
     h(
       'li',
       { class: 'tree-fork' },
-      h('a', { href: `#s=${encodeURIComponent(fork.id)}` }, icon('branch'), fork.title || 'New chat'),
+      h('a', { href: `#s=${encodeURIComponent(fork.id)}` }, icon('branch'), fork.title || t('New chat')),
     ),
   );
 
@@ -158,9 +159,9 @@ export function openTree() {
   const session = currentChat()?.id;
   if (!session) return;
   open?.panel.close();
-  const body = h('div', { class: 'panel tree-panel', tabIndex: 0, role: 'group', 'aria-label': 'Tree' });
+  const body = h('div', { class: 'panel tree-panel', tabIndex: 0, role: 'group', 'aria-label': t('Tree') });
   const panel = openPanel({
-    title: 'Tree of this chat',
+    title: t('Tree of this chat'),
     name: 'inspector',
     body: [body],
     onClose() {

@@ -6,6 +6,7 @@ import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { AnswerView } from '../render/answer.js';
 import { cancel } from '../sending.js';
+import { t } from '../text.js';
 import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
 import { bubble } from './bubble.js';
@@ -20,7 +21,7 @@ import { versionSwitch, WHAT } from './versions.js';
 const said = (input) =>
   input.content ??
   input.text ??
-  (input.continue ? 'Continues the previous answer' : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
+  (input.continue ? t('Continues the previous answer') : input.n_ids !== undefined ? plural(input.n_ids, 'token id') : null);
 
 /** A request_id for each edit, so that a retry starts no second turn. */
 const newKey = () => crypto.getRandomValues(new Uint32Array(3)).join('-');
@@ -91,8 +92,8 @@ export class TurnView {
     }
     if (position === this.position) return;
     this.position = position;
-    this.user.setAttribute('aria-label', `You, message ${2 * position + 1}`);
-    this.assistant.setAttribute('aria-label', `Assistant, message ${2 * position + 2}`);
+    this.user.setAttribute('aria-label', t('You, message {0}', 2 * position + 1));
+    this.assistant.setAttribute('aria-label', t('Assistant, message {0}', 2 * position + 2));
   }
 
   /** @param {string} parts */
@@ -133,25 +134,25 @@ export class TurnView {
         h(
           'div',
           { class: 'message-foot' },
-          editable && iconButton('pencil', 'Edit message', { 'data-action': 'edit' }),
-          iconButton('copy', 'Copy message', { 'data-action': 'copy-message' }),
-          editable && iconButton('trash', 'Delete from here on', { 'data-action': 'delete', disabled: this.place.busy }),
+          editable && iconButton('pencil', t('Edit message'), { 'data-action': 'edit' }),
+          iconButton('copy', t('Copy message'), { 'data-action': 'copy-message' }),
+          editable && iconButton('trash', t('Delete from here on'), { 'data-action': 'delete', disabled: this.place.busy }),
         ),
-        bubble(text ?? 'Queued message'),
+        bubble(text ?? t('Queued message')),
       ),
       ...(several ? [versionSwitch(WHAT.message, wordings.all, wordings.at, this.place.busy)] : []),
-      ...(raw && !input.continue ? [h('div', { class: 'queued' }, 'Raw input')] : []),
+      ...(raw && !input.continue ? [h('div', { class: 'queued' }, t('Raw input'))] : []),
       ...(waits
         ? [
             h(
               'div',
               { class: 'queued' },
               icon('queue'),
-              'Will send after the answer above',
+              t('Will send after the answer above'),
               h(
                 'button',
                 { type: 'button', class: 'link-button', onclick: () => cancel(this.number) },
-                'Cancel',
+                t('Cancel'),
               ),
             ),
           ]
@@ -212,7 +213,7 @@ export class TurnView {
         }
       },
       leave,
-      { label: 'Edit answer', name: 'Answer', action: 'Save' },
+      { label: t('Edit answer'), name: t('Answer'), action: t('Save') },
     );
     this.answerEditor = element;
     element.classList.add('of-answer');
@@ -236,7 +237,7 @@ export class TurnView {
     const text = this.editor?.changed() ? this.editor.text() : '';
     if (!text || field.value || path.some((turn) => turn.parent === this.turn.parent && said(turn.input) === text)) return;
     writeMessage(text);
-    toast('The message you were editing is no longer in this conversation. Your text is in the message field.');
+    toast(t('The message you were editing is no longer in this conversation. Your text is in the message field.'));
   }
 
   /** @param {Turn} turn */
@@ -250,7 +251,7 @@ export class TurnView {
         this.waiting.replaceChildren(
           h(
             'span',
-            { class: 'dots', role: 'img', 'aria-label': 'Generating' },
+            { class: 'dots', role: 'img', 'aria-label': t('Generating') },
             h('i', null),
             h('i', null),
             h('i', null),
@@ -260,14 +261,14 @@ export class TurnView {
     }
     let bar = this.waiting.querySelector('progress');
     if (!bar) {
-      bar = h('progress', { 'aria-label': 'Processing the conversation' });
+      bar = h('progress', { 'aria-label': t('Processing the conversation') });
       this.waiting.replaceChildren(h('span', { class: 'waiting-text' }), bar);
     }
     bar.max = progress.total;
     bar.value = progress.done;
     setText(
       /** @type {Node} */ (this.waiting.firstChild),
-      `Processing ${count(progress.done)} of ${plural(progress.total, 'token')}`,
+      t('Processing {0} of {1}', count(progress.done), plural(progress.total, 'token')),
     );
   }
 

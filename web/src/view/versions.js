@@ -1,15 +1,16 @@
 // @ts-check
 // `< 2/3 >`: switches between versions of a message (shown at the message) or of an answer (shown below it).
 import { h, iconButton } from '../dom.js';
+import { t } from '../text.js';
 
 /**
  * @typedef {{name: string, label: string}} What name: of one version. label: of the switch.
  * @type {Record<'message' | 'answer' | 'continuation', What>}
  */
 export const WHAT = {
-  message: { name: 'wording', label: 'Versions of this message' },
-  answer: { name: 'version', label: 'Versions of this answer' },
-  continuation: { name: 'continuation', label: 'Continuations' },
+  message: { name: t('wording'), label: t('Versions of this message') },
+  answer: { name: t('version'), label: t('Versions of this answer') },
+  continuation: { name: t('continuation'), label: t('Continuations') },
 };
 
 /**
@@ -25,13 +26,13 @@ export function versionSwitch(what, all, at, busy) {
   return h(
     'div',
     { class: 'versions', role: 'group', 'aria-label': what.label },
-    button('left', `Previous ${what.name}`, all[at - 1]),
+    button('left', t('Previous {0}', what.name), all[at - 1]),
     h(
       'span',
       { class: 'versions-at' },
-      h('span', { class: 'visually-hidden' }, `${what.name} ${at + 1} of ${all.length}`),
+      h('span', { class: 'visually-hidden' }, t('{0} {1} of {2}', what.name, at + 1, all.length)),
       h('span', { 'aria-hidden': 'true' }, `${at + 1}/${all.length}`),
     ),
-    button('right', `Next ${what.name}`, all[at + 1]),
+    button('right', t('Next {0}', what.name), all[at + 1]),
   );
 }

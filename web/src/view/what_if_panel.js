@@ -4,6 +4,7 @@ import { show } from '../actions.js';
 import { h, icon, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { state } from '../state.js';
+import { t } from '../text.js';
 import { dropWhatIf, keepWhatIf, startWhatIf, stopWhatIf, whatIfOf } from '../what_if.js';
 import { makeField, samplingGrid, samplingRows } from './fields.js';
 import { textsSideBySide } from './texts.js';
@@ -21,7 +22,7 @@ export function whatIfPanel(session, record, close) {
   const system = h('textarea', { id: 'what-if-system', rows: 3, dir: 'auto', value: source?.system ?? '' });
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const result = h('div', { class: 'what-if-result' });
-  const button = h('button', { type: 'submit', class: 'button primary' }, icon('again'), 'Run with these values');
+  const button = h('button', { type: 'submit', class: 'button primary' }, icon('again'), t('Run with these values'));
 
   /** @param {string} message */
   function fail(message) {
@@ -38,9 +39,9 @@ export function whatIfPanel(session, record, close) {
         fields.map((field) => [field.row.key, field.get()]).filter(([, value]) => value !== undefined),
       );
       const prompt = system.value === (source?.system ?? '') ? undefined : system.value;
-      const names = [...Object.entries(sampling).map((pair) => pair.join(' ')), ...(prompt === undefined ? [] : ['system prompt'])];
-      if (!names.length) throw new Error('Change at least one value.');
-      watch(startWhatIf(session, turn.turn, { sampling, system: prompt, title: `What if: ${names.join(', ')}` }));
+      const names = [...Object.entries(sampling).map((pair) => pair.join(' ')), ...(prompt === undefined ? [] : [t('system prompt')])];
+      if (!names.length) throw new Error(t('Change at least one value.'));
+      watch(startWhatIf(session, turn.turn, { sampling, system: prompt, title: t('What if: {0}', names.join(', ')) }));
     } catch (error) {
       const folded = fields.find((field) => field.element.classList.contains('bad'))?.element.closest('details');
       if (folded) folded.open = true;
@@ -88,18 +89,18 @@ export function whatIfPanel(session, record, close) {
     const line = running
       ? [
           h('span', { class: 'spinner', 'aria-hidden': 'true' }),
-          run.left ? `Running; ${plural(run.left, 'message')} to go…` : 'Running…',
-          action('Stop', () => stopWhatIf(run)),
+          run.left ? t('Running; {0} to go…', plural(run.left, 'message')) : t('Running…'),
+          action(t('Stop'), () => stopWhatIf(run)),
         ]
       : [
-          run.message || 'Done. The copy is deleted when you close the inspector.',
+          run.message || t('Done. The copy is deleted when you close the inspector.'),
           run.pairs.length > 0 &&
-            action('Keep as a chat', () => {
+            action(t('Keep as a chat'), () => {
               keepWhatIf(run);
               close();
               show(run.session);
             }),
-          action('Discard', () => {
+          action(t('Discard'), () => {
             dropWhatIf(session, turn.turn);
             result.replaceChildren();
           }),
@@ -113,14 +114,14 @@ export function whatIfPanel(session, record, close) {
     h(
       'p',
       { class: 'panel-text' },
-      'Runs this message and those after it again, in a copy of the chat. Empty fields keep the recorded values.',
+      t('Runs this message and those after it again, in a copy of the chat. Empty fields keep the recorded values.'),
     ),
     h(
       'form',
       { noValidate: true, onsubmit: submit },
       samplingGrid(fields, FIRST),
-      h('label', { for: 'what-if-system', class: 'field-label block' }, 'System prompt'),
-      h('p', { class: 'field-hint block' }, 'Another prompt runs the conversation again from its first message.'),
+      h('label', { for: 'what-if-system', class: 'field-label block' }, t('System prompt')),
+      h('p', { class: 'field-hint block' }, t('Another prompt runs the conversation again from its first message.')),
       system,
       problem,
       h('p', { class: 'what-if-run' }, button),
@@ -132,12 +133,12 @@ export function whatIfPanel(session, record, close) {
 /** @param {import('../what_if.js').Pair} pair */
 function pairView({ said, before, now }) {
   const over = now?.state === 'done';
-  const words = over && before.text === now.text ? 'The same answer.' : '';
+  const words = over && before.text === now.text ? t('The same answer.') : '';
   return h(
     'div',
     { class: 'what-if-pair' },
     h('h3', { dir: 'auto' }, said),
     words && h('p', { class: 'panel-text' }, words),
-    textsSideBySide(before.text, now?.text ?? '', ['Recorded', 'Now'], over),
+    textsSideBySide(before.text, now?.text ?? '', [t('Recorded'), t('Now')], over),
   );
 }
