@@ -4,12 +4,13 @@ import assert from 'node:assert/strict';
 import { readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { dateGroup, moment, plural } from '../../../web/src/format.js';
 import { translation } from '../../../web/src/text/de.js';
 import { ask, connected, newContext, newPage, openPage, sessionOf, settled, sharedServer } from './browser.mjs';
 
 const server = await sharedServer();
-const SOURCES = path.join(import.meta.dirname ?? path.dirname(new URL(import.meta.url).pathname), '../../../web/src');
+const SOURCES = path.join(path.dirname(fileURLToPath(import.meta.url)), '../../../web/src');
 
 /** The strings of a script, each with the code before it; templates have {0}, {1} for their values. */
 function stringsOf(source) {
