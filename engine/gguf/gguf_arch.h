@@ -62,6 +62,7 @@ struct gguf_arch {
     // Yarn's, times rope.scaling.yarn_log_multiplier. 0: the architecture has no such key.
     double mscale;
     bool latent;  // latent attention: its heads' sizes have keys of their own
+    bool sigmoid; // experts are chosen by sigmoids, not by a softmax
     bool written; // `parley quantize --format gguf` writes such files (engine/convert)
 };
 

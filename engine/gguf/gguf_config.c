@@ -342,6 +342,25 @@ static int add_latent(const struct making *m) {
                : add(m, m->into, "q_lora_rank", cJSON_CreateNull());
 }
 
+// The architecture decides how experts are chosen, so a file that names another way is refused.
+static int check_gating(const struct making *m) {
+    enum { NONE, SOFTMAX, SIGMOID, SOFTMAX_OF_CHOSEN }; // llama.cpp's numbers
+    const double of = number(m, "expert_gating_func", NONE);
+    const bool is_gpt_oss = strcmp(m->arch->name, "gpt-oss") == 0;
+    if (of == NONE || of == (m->arch->sigmoid ? SIGMOID : SOFTMAX)) return 0;
+    if (is_gpt_oss && of == SOFTMAX_OF_CHOSEN) return 0;
+    return err_set(m->err, E_UNSUPPORTED, "'%s.expert_gating_func' is %g; known is %d here",
+                   m->arch->name, of, m->arch->sigmoid ? SIGMOID : SOFTMAX);
+}
+
+// Attention to later tokens is not known.
+static int check_causal(const struct making *m) {
+    if (!cJSON_IsFalse(value_of(m, "attention.causal"))) return 0;
+    return err_set(m->err, E_UNSUPPORTED,
+                   "'%s.attention.causal' is false: tokens that attend to later ones are not known",
+                   m->arch->name);
+}
+
 // What the architecture has without saying so.
 static int add_switches(const struct making *m) {
     cJSON *all = m->arch->switches ? cJSON_Parse(m->arch->switches) : NULL, *item;
@@ -354,13 +373,17 @@ static int add_switches(const struct making *m) {
 }
 
 int gguf_config_make(const struct gguf *g, cJSON *into, struct err *err) {
+    static const struct gguf_key pooling[] = {{"pooling_type", GGUF_POOLING}, {NULL, NULL}};
     struct making m = {.g = g, .metadata = gguf_metadata(g), .into = into, .err = err};
     TRY(gguf_arch_of(g, &m.arch, err));
     TRY(add(&m, into, "model_type", cJSON_CreateString(m.arch->model_type)));
     TRY(add(&m, into, "num_hidden_layers", cJSON_CreateNumber(gguf_n_layers(g, m.arch))));
+    TRY(check_causal(&m));
+    TRY(check_gating(&m));
     TRY(add_switches(&m));
     TRY(add_numbers(&m, gguf_common_keys));
     TRY(add_numbers(&m, m.arch->keys));
+    TRY(add_numbers(&m, pooling));
     TRY(add_layer_shapes(&m));
     TRY(add_latent(&m));
     TRY(add_window(&m));

@@ -364,7 +364,7 @@ int gguf_tokenizer_templates(const struct gguf *g, cJSON *into, struct err *err)
     return 0;
 }
 
-// Whether bos stands before a text. Without the key, llama.cpp's defaults: SentencePiece, and the vocabularies whose
+// Whether bos stands before a text, and eos behind it. Without the key of bos, llama.cpp's defaults: SentencePiece, and the vocabularies whose
 // pieces are tokens before they are merged (Llama 3, Tekken).
 static int add_start(const struct gguf *g, enum gguf_tokenizer kind, cJSON *into, struct err *err) {
     const struct gguf_cut *cut = NULL;
@@ -373,7 +373,10 @@ static int add_start(const struct gguf *g, enum gguf_tokenizer kind, cJSON *into
     if (kind == GGUF_TOKENIZER_BYTE_LEVEL && gguf_pre_find(pre, &cut, NULL) == 0)
         adds = cut->ignore_merges;
     TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_bos_token", &adds, err));
-    return add(into, "add_bos_token", cJSON_CreateBool(adds), err);
+    TRY(add(into, "add_bos_token", cJSON_CreateBool(adds), err));
+    adds = false;
+    TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_eos_token", &adds, err));
+    return add(into, "add_eos_token", cJSON_CreateBool(adds), err);
 }
 
 int gguf_tokenizer_config(const struct gguf *g, cJSON *into, struct err *err) {

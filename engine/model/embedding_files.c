@@ -1,7 +1,7 @@
 // See embedding_files.h.
 #include "engine/model/embedding_files.h"
-#include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_config.h"
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +106,23 @@ static bool has_no_head(const cJSON *config) {
     const char *name =
         cJSON_GetStringValue(cJSON_GetArrayItem(json_member(config, "architectures"), 0));
     return name && ends_with(name, "Model") && !strstr(name, "For") && !strstr(name, "LMHead");
+}
+
+int embedding_gguf_read(struct model_config *config, const cJSON *json, struct err *err) {
+    enum { NONE, MEAN, CLS, LAST }; // llama.cpp's numbers
+    static const enum embedding_pooling by_type[] = {
+        [MEAN] = EMBEDDING_MEAN, [CLS] = EMBEDDING_FIRST, [LAST] = EMBEDDING_LAST};
+    const cJSON *type = json_member(json, GGUF_POOLING);
+    if (!type || type->valuedouble == NONE) return 0;
+    if (type->valuedouble != MEAN && type->valuedouble != CLS && type->valuedouble != LAST)
+        return err_set(err, E_UNSUPPORTED,
+                       "its pooling_type is %g; known are 1 (mean), 2 (the first token) and 3 (the "
+                       "last), not those of rerankers",
+                       type->valuedouble);
+    config->embeddings =
+        (struct embedding_config){.pooling = by_type[type->valueint], .unit_length = true};
+    config->no_head = true;
+    return 0;
 }
 
 int embedding_files_read(struct model_config *config, const char *model_dir, struct err *err) {

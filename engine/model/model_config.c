@@ -382,6 +382,7 @@ static int read_gguf(struct model_config *c, const char *path, struct err *err) 
     cJSON *json = NULL;
     TRY(gguf_folder_json(&json, path, "config.json", err));
     int rc = read_config(c, json, &why);
+    if (rc == 0) rc = embedding_gguf_read(c, json, &why);
     cJSON_Delete(json);
     return rc < 0 ? err_set(err, rc == E_INVAL ? E_FORMAT : rc, "%s: %s", path, why.text) : 0;
 }

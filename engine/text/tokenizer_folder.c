@@ -409,13 +409,23 @@ static int settle_start(const struct folder *f, struct tokenizer *t) {
     return t->start ? 0 : err_set(f->err, E_NOMEM, "no memory for the first token");
 }
 
+// The post-processor's, or eos if add_eos_token says so.
+static int settle_end(const struct folder *f, struct tokenizer *t) {
+    bool adds = false;
+    TRY(flag(f, "add_eos_token", &adds));
+    if (!adds || t->end || !t->eos) return 0;
+    t->end = strdup(t->eos);
+    return t->end ? 0 : err_set(f->err, E_NOMEM, "no memory for the last token");
+}
+
 static int read_all(struct folder *f, struct tokenizer *t) {
     TRY(read_json(f, "tokenizer_config.json", &f->config));
     TRY(read_json(f, "special_tokens_map.json", &f->map));
     TRY(read_names(f, t, f->config, "tokenizer_config.json"));
     TRY(read_names(f, t, f->map, "special_tokens_map.json"));
     TRY(read_tokenizer(f, t));
-    return settle_start(f, t);
+    TRY(settle_start(f, t));
+    return settle_end(f, t);
 }
 
 int tokenizer_read_folder(struct tokenizer *t, const char *model_dir, struct err *err) {

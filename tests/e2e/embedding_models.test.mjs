@@ -5,6 +5,7 @@ import { spawnSync } from 'node:child_process';
 import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
+import { read, write as writeGguf } from './gguf.mjs';
 import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
 import { putTogether, takeApart } from './safetensors.mjs';
 
@@ -45,7 +46,7 @@ function models(t) {
 
 async function serve(t, model) {
   const server = await Server.start(t, { model, args: [...unlimited, '--device', 'cpu', '--threads', '1'] });
-  const post = async (target, body) => { const answer = await fetch(server.url + target, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ model: path.basename(model), ...body }) }); return { status: answer.status, body: await answer.json() }; };
+  const post = async (target, body) => { const answer = await fetch(server.url + target, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ model: path.basename(model, '.gguf'), ...body }) }); return { status: answer.status, body: await answer.json() }; };
   return { server, post, embed: async (input, more) => (await post('/v1/embeddings', { input, ...more })).body.data[0].embedding };
 }
 
@@ -103,4 +104,31 @@ test('what the files of sentence-transformers cannot say is refused by name; wit
     [{ list: [{}] }, /a module without a 'type'/],
   ];
   refused.forEach(([options, message], i) => { const model = headless(`m${i}`, options); assert.match(says(model), message); rmSync(model, { recursive: true }); });
+});
+
+test('a GGUF file with a pooling_type gives embeddings by it, and no text', async (t) => {
+  const { whole, id } = models(t), plain = path.join(path.dirname(whole), 'plain.gguf');
+  const made = spawnSync(parley, ['quantize', '--model', whole, '--format', 'gguf', '--weight-dtype', 'bf16', '--output', plain], { encoding: 'utf8' });
+  assert.equal(made.status, 0, made.stderr);
+  const full = await serve(t, plain), ids = [...(await full.post('/tokenize', { content: text })).body.tokens, id], expected = {};
+  for (const pooling of ['mean', 'first', 'last']) expected[pooling] = await full.embed(ids, { pooling });
+  await full.server.stop();
+  const file = (name, keys) => {
+    const contents = read(plain);
+    Object.assign(contents.metadata, keys);
+    return writeGguf(path.join(path.dirname(whole), `${name}.gguf`), { ...contents, tensors: contents.tensors.filter(({ name: tensor }) => tensor !== 'output.weight') });
+  };
+  const ends = { 'tokenizer.ggml.add_eos_token': ['bool', true], 'tokenizer.ggml.eos_token_id': ['u32', id] };
+  for (const [type, pooling] of [[1, 'mean'], [2, 'first'], [3, 'last']]) {
+    const { server, post, embed } = await serve(t, file(pooling, { ...ends, 'qwen3.pooling_type': ['u32', type] }));
+    near(await embed(text), expected[pooling], pooling);
+    const refused = await post('/v1/completions', { prompt: 'Hi', max_tokens: 4 });
+    assert.match(JSON.stringify(refused.body), /is an embedding model: it gives embeddings/);
+    await server.stop();
+  }
+  const says = (name, keys) => spawnSync(parley, ['generate', '--model', file(name, keys), '--ids', '5', '--max-tokens', '1', '--device', 'cpu'], { encoding: 'utf8' });
+  assert.equal(says('none', { 'qwen3.pooling_type': ['u32', 0] }).status, 0);
+  assert.match(says('rank', { 'qwen3.pooling_type': ['u32', 4] }).stderr, /its pooling_type is 4; known are/);
+  assert.match(says('both', { 'qwen3.attention.causal': ['bool', false] }).stderr, /'qwen3\.attention\.causal' is false/);
+  assert.match(says('gated', { 'qwen3.expert_gating_func': ['u32', 2] }).stderr, /'qwen3\.expert_gating_func' is 2; known is 1 here/);
 });

@@ -3,7 +3,7 @@ import { readFileSync, writeFileSync } from 'node:fs';
 
 export const TYPES = { u8: 0, i8: 1, u16: 2, i16: 3, u32: 4, i32: 5, f32: 6, bool: 7, text: 8, list: 9, u64: 10, i64: 11, f64: 12 };
 const SIZES = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8];
-const BLOCKS = { 0: [1, 4], 1: [1, 2], 2: [32, 18], 8: [32, 34] }; // values and bytes of F32, F16, Q4_0, Q8_0
+const BLOCKS = { 0: [1, 4], 1: [1, 2], 2: [32, 18], 8: [32, 34], 30: [1, 2] }; // values and bytes of F32, F16, Q4_0, Q8_0, BF16
 export const list = (type, values) => ['list', { type: TYPES[type], values }];
 
 const view = (bytes) => new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
