@@ -11,7 +11,7 @@
 struct store_file {   // as it was first seen; ino 0: not yet
     dev_t dev;
     ino_t ino;
-    int64_t size; // the largest
+    int64_t size; // at the last look; of the log's index the largest
 };
 #define STORE_STMTS 64 // more than there are
 struct store_stmt {
@@ -60,6 +60,8 @@ int store_db_open_salvage(struct store_db *db, const char *path, struct err *err
 void store_db_close(struct store_db *db, bool checkpoint);
 
 // lock.c: locks on a file beside the database. They end with their process.
+// Opens or makes such a file, of mode 0600 and of the database's owner: a descriptor, E_DENIED, E_IO ...
+int store_open_beside(const char *db_path, const char *path, int flags, struct err *err);
 // The server's: one process at a time. E_BUSY names the process that holds it.
 int store_lock_take(struct store_db *db, struct err *err);
 int store_lock_visit(struct store_db *db, struct err *err); // a guest's: opens the file alone
@@ -75,7 +77,7 @@ int store_db_write_begin(struct store_db *db, struct err *err);
 void store_db_write_end(struct store_db *db);
 #define STORE_BUSY_MS 2000
 
-// watch.c: E_IO when the database or its log is no longer the file that was opened. With `between`
+// watch.c: E_IO when the database or its log is no longer the file that was opened, or was cut short. With `between`
 // no transaction of this process is open, and an index that was cut short is repaired; without it
 // that is E_BUSY. For the server's connection.
 int store_watch(struct store_db *db, bool between, struct err *err);

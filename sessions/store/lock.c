@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -40,14 +41,36 @@ long store_lock_holder(int fd) {
     return n > 0 && strtol(pid, NULL, 10) > 0 ? strtol(pid, NULL, 10) : 0;
 }
 
+// A command that root runs must not lock out the server of another user: as SQLite does with its
+// log, a file that root makes here belongs to the owner of the database. A file that is there keeps
+// its owner: in a folder of another user it may be a hard link to any file.
+int store_open_beside(const char *db_path, const char *path, int flags, struct err *err) {
+    struct stat st;
+    flags |= O_CLOEXEC | O_NOFOLLOW;
+    int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
+    bool made = fd >= 0;
+    if (fd < 0 && errno == EEXIST) fd = open(path, flags | O_CREAT, 0600);
+    if (fd < 0 && errno == EACCES && stat(path, &st) == 0 && st.st_uid != geteuid())
+        return err_set(
+            err, E_DENIED,
+            "%s: belongs to user %u, and user %u cannot open it: give it the owner of the "
+            "database",
+            path, st.st_uid, geteuid());
+    if (fd < 0) return err_errno(err, "%s: this file beside the database cannot be opened", path);
+    if (!made || geteuid() != 0 || stat(db_path, &st) < 0) return fd;
+    if (fchown(fd, st.st_uid, st.st_gid) == 0) return fd;
+    int rc = err_errno(err, "%s", path);
+    close(fd);
+    return rc;
+}
+
 // The kernel drops the lock with the process, however that ends.
 int store_lock_visit(struct store_db *db, struct err *err) {
     char path[4096];
     if (snprintf(path, sizeof path, "%s.lock", db->path) >= (int)sizeof path)
         return err_set(err, E_LIMIT, "the database's path is too long");
-    db->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return db->lock_fd < 0 ? err_errno(err, "%s: no lock file can be opened beside it", db->path)
-                           : 0;
+    db->lock_fd = store_open_beside(db->path, path, O_RDWR, err);
+    return db->lock_fd < 0 ? db->lock_fd : 0;
 }
 
 // Locks the database too: a process that opened it by another name of the file, or after FILE.lock

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <fcntl.h>
+#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -83,8 +84,27 @@ static int quick_check(struct store_db *db, struct err *err) {
     return check(db, "PRAGMA quick_check('sessions')", err);
 }
 
-// SQLite opens a file without write permission read-only, and fails at the first write. Fail at the
-// start instead.
+// SQLite opens a file without write permission read-only, and fails at the first write, as it does
+// where the log cannot be written or made. Fail at the start instead, and name what is read-only.
+static int refuse_read_only_files(const struct store_db *db, struct err *err) {
+    static const char *const suffixes[] = {"", "-wal", "-shm"};
+    char path[4096];
+    bool missing = false;
+    for (int i = 0; i < N_OF(suffixes) && !is_memory(db->path); i++) {
+        if (snprintf(path, sizeof path, "%s%s", db->path, suffixes[i]) >= (int)sizeof path)
+            return err_set(err, E_LIMIT, "the database's path is too long");
+        if (faccessat(AT_FDCWD, path, F_OK, AT_EACCESS) < 0)
+            missing = true;
+        else if (faccessat(AT_FDCWD, path, W_OK, AT_EACCESS) < 0)
+            return err_errno(err, "%s: the database is read-only", path);
+    }
+    if (!missing) return 0;
+    snprintf(path, sizeof path, "%s", db->path);
+    const char *folder = dirname(path);
+    if (faccessat(AT_FDCWD, folder, W_OK | X_OK, AT_EACCESS) == 0) return 0;
+    return err_errno(err, "%s: the database's folder is read-only", folder);
+}
+
 static int refuse_read_only(struct store_db *db, struct err *err) {
     if (is_memory(db->path) || sqlite3_db_readonly(db->sql, "main") == 0) return 0;
     return err_set(err, E_DENIED, "%s: the database is read-only", db->path);
@@ -151,6 +171,7 @@ static int open_writer(struct store_db *db, const char *path, enum purpose purpo
                        struct err *err) {
     int rc;
     TRY(init(db, path, true, err));
+    TRY_GOTO(close, refuse_read_only_files(db, err));
     if (!is_memory(path)) TRY_GOTO(close, store_lock_take(db, err));
     TRY_GOTO(close,
              store_db_write_begin(db, err)); // a guest of the previous server may still write
@@ -187,6 +208,7 @@ int store_db_open_damaged(struct store_db *db, const char *path, struct err *err
 static int open_guest(struct store_db *db, const char *path, struct err *err) {
     int rc;
     TRY(init(db, path, false, err));
+    TRY_GOTO(close, refuse_read_only_files(db, err));
     TRY_GOTO(close, store_lock_visit(db, err));
     TRY_GOTO(close, open_sql(db, SQLITE_OPEN_READWRITE, err));
     sqlite3_db_config(db->sql, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);

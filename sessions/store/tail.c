@@ -32,7 +32,7 @@ struct head {
 };
 
 struct tail {
-    char *path, *fresh_path;
+    char *db_path, *path, *fresh_path;
     int fd;
     struct buf pending;
     int64_t base;   // where the records in use begin: 0 or HALF_BYTES
@@ -45,19 +45,20 @@ static char *suffixed(const char *path, const char *suffix) {
     return asprintf(&out, "%s%s", path, suffix) < 0 ? NULL : out;
 }
 
-static int open_file(const char *path, struct err *err) {
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    return fd < 0 ? err_errno(err, "%s", path) : fd;
+static int open_file(const char *db_path, const char *path, struct err *err) {
+    return store_open_beside(db_path, path, O_WRONLY | O_TRUNC, err);
 }
 
 int tail_open(struct tail **out, const char *db_path, struct err *err) {
     struct tail *t = calloc(1, sizeof *t);
     if (!t) return err_set(err, E_NOMEM, "no memory for the tail of tokens");
     buf_init(&t->pending, PENDING_BYTES);
+    t->db_path = suffixed(db_path, "");
     t->path = suffixed(db_path, ".tail");
     t->fresh_path = suffixed(db_path, ".tail-new");
-    t->fd = t->path && t->fresh_path ? open_file(t->path, err)
-                                     : err_set(err, E_NOMEM, "no memory for the tail of tokens");
+    t->fd = t->db_path && t->path && t->fresh_path
+                ? open_file(db_path, t->path, err)
+                : err_set(err, E_NOMEM, "no memory for the tail of tokens");
     if (t->fd >= 0) {
         *out = t;
         return 0;
@@ -71,6 +72,7 @@ void tail_close(struct tail *t, bool remove) {
     if (!t) return;
     if (t->fd >= 0) close(t->fd);
     if (remove) unlink(t->path);
+    free(t->db_path);
     free(t->path);
     free(t->fresh_path);
     buf_release(&t->pending);
@@ -164,7 +166,7 @@ void tail_rewrite_begin(struct tail *t) {
 
 // A new file replaces the old one, with all bytes of it.
 static int replace_file(struct tail *t, struct err *err) {
-    int fd = open_file(t->fresh_path, err);
+    int fd = open_file(t->db_path, t->fresh_path, err);
     if (fd < 0) return fd;
     int rc = write_at(fd, t->pending.data, t->pending.len, 0) < 0
                  ? err_errno(err, "%s", t->fresh_path)

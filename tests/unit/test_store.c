@@ -170,7 +170,7 @@ static void beside(char out[300], const char *suffix) {
     snprintf(out, 300, "%s%s", fx.path, suffix);
 }
 
-static void wait_for_store(bool ok) {
+static void wait_for_store(bool ok, const char *why) {
     const char *reason = NULL;
     for (int ms = 0; sessions_store_ok(fx.ss, &reason) != ok; ms++) {
         if (ms == 60000) fail_msg("still %s", ok ? reason : "works");
@@ -178,7 +178,7 @@ static void wait_for_store(bool ok) {
         fx_advance(1000);
         sessions_poll(fx.ss);
     }
-    if (!ok && !strstr(reason, "the database file was replaced or removed")) fail_msg("%s", reason);
+    if (!ok && !strstr(reason, why)) fail_msg("%s", reason);
 }
 
 // If the file was moved or replaced, the next start would not find what is written now. So no turn
@@ -196,17 +196,61 @@ static void a_file_that_was_moved_takes_no_turns(void **state) {
         if (i) close(open(path, O_WRONLY | O_CREAT, 0600)); // another one in its place
         fx_open_session(1, "t");
         fx_expect_error("store_failed");
-        wait_for_store(false);
+        wait_for_store(false, "the database file was replaced or removed");
         assert_int_equal(rename(aside, path), 0);
-        wait_for_store(true);
+        wait_for_store(true, NULL);
         fx_turn(1, "s", "two");
         assert_true(fx_follower(1, "s")->turns[1].done);
         assert_int_equal(rename(path, aside), 0);
-        wait_for_store(false); // noticed without a request
+        wait_for_store(false,
+                       "the database file was replaced or removed"); // noticed without a request
         assert_int_equal(rename(aside, path), 0);
-        wait_for_store(true);
+        wait_for_store(true, NULL);
         fx_teardown();
     }
+}
+
+// SQLite writes to files that were cut short as if nothing had happened, and the next start finds
+// nothing there.
+static void cut_short(int fd, off_t size) {
+    static char bytes[1 << 20];
+    struct stat whole;
+    assert_int_equal(fstat(fd, &whole), 0);
+    assert_in_range(whole.st_size, size + 1, sizeof bytes);
+    assert_int_equal(pread(fd, bytes, (size_t)whole.st_size, 0), whole.st_size);
+    fx_await_look(); // the server has seen the file
+    assert_int_equal(ftruncate(fd, size), 0);
+    fx_open_session(1, "t");
+    fx_expect_error("store_failed");
+    wait_for_store(false, "cut short by another program");
+    assert_int_equal(pwrite(fd, bytes, (size_t)whole.st_size, 0), whole.st_size);
+    wait_for_store(true, NULL);
+}
+static void a_file_that_was_cut_short_takes_no_turns(void **state) {
+    char log[300];
+    fx_start_closed();
+    beside(log, "-wal");
+    with_sql("CREATE TABLE ballast (x); INSERT INTO ballast VALUES (zeroblob(1000000));"
+             "DELETE FROM ballast; DROP TABLE ballast");
+    fx_open();
+    fx_turn(1, "s", "one");
+    fx_await_look();
+    with_sql("VACUUM; PRAGMA wal_checkpoint(TRUNCATE)"); // shorter, and complete
+    fx_turn(1, "s", "two");
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 3);
+    fx_turn(1, "s", "three");
+    // Closing a descriptor of a file would drop SQLite's locks on it.
+    int file = open(fx.path, O_RDWR), wal = open(log, O_RDWR);
+    cut_short(file, 0);
+    cut_short(file, 4096 * 3);
+    cut_short(wal, 0);
+    cut_short(wal, 3000);
+    fx_turn(1, "s", "four");
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 5);
+    fx_teardown();
+    close(file), close(wal);
 }
 
 // The index of the log is mapped memory: one that was cut short is rebuilt, without SIGBUS.
@@ -533,6 +577,7 @@ int main(void) {
         cmocka_unit_test(broken_files_are_named),
         cmocka_unit_test(a_file_that_was_moved_takes_no_turns),
         cmocka_unit_test(a_conversation_is_found_by_its_deepest_turn),
+        cmocka_unit_test(a_file_that_was_cut_short_takes_no_turns),
         cmocka_unit_test(a_log_index_cut_short_is_rebuilt),
         cmocka_unit_test(an_empty_file_is_a_new_database),
         cmocka_unit_test(a_large_file_is_not_read_through),

@@ -130,6 +130,40 @@ static void another_program_holding_the_database_is_named(void **state) {
     fx_end_closed();
 }
 
+// The files that root makes beside the database of a service are the service's, or it could not start
+// again: `parley sessions rm` before the server has run once. A file that was there keeps its owner.
+static void what_root_makes_belongs_to_the_owner_of_the_database(void **state) {
+    enum { SERVICE = 1234 };
+    if (geteuid() != 0) skip(); // only root gives files away
+    static const char *const made[] = {".lock", ".tail", "-wal", "-shm"};
+    char path[340];
+    struct stat st;
+    fx_start_closed();
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", fx.path, made[i]);
+        unlink(path);
+    }
+    assert_int_equal(chown(fx.path, SERVICE, SERVICE), 0);
+    fx.o.durable = DURABLE_DELTA;
+    fx_open();
+    fx_turn(1, "s", "again");
+    for (int i = 0; i < 4; i++) {
+        snprintf(path, sizeof path, "%s%s", fx.path, made[i]);
+        assert_int_equal(stat(path, &st), 0);
+        assert_int_equal(st.st_uid, SERVICE);
+        assert_int_equal(st.st_gid, SERVICE);
+        assert_int_equal(st.st_mode & 0777, 0600);
+    }
+    fx_shut_down();
+    snprintf(path, sizeof path, "%s.lock", fx.path);
+    assert_int_equal(chown(path, 0, 0), 0);
+    fx_open();
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(st.st_uid, 0);
+    fx_shut_down();
+    fx_end_closed();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_second_server_is_refused),
@@ -138,6 +172,7 @@ int main(void) {
         cmocka_unit_test(a_second_lock_opens_no_second_server),
         cmocka_unit_test(the_lock_goes_with_the_process),
         cmocka_unit_test(another_program_holding_the_database_is_named),
+        cmocka_unit_test(what_root_makes_belongs_to_the_owner_of_the_database),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
