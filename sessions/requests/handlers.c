@@ -165,6 +165,8 @@ int handle_update(struct session *s, const struct request *r) {
         s->marks |= MARK_NOTE;
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
+    if (r->pinned) s->rec.pinned = r->pinned == FLAG_ON;
+    if (r->archived) s->rec.archived = r->archived == FLAG_ON;
     s->version++;
     save_now(s);
     return 0;

@@ -23,6 +23,8 @@ int listing_start(struct sessions *ss, const struct request *r) {
         l->query = record_strdup(r->list.query, &failed);
         l->forked_from = record_strdup(r->list.forked_from, &failed);
         l->cursor = record_strdup(r->list.cursor, &failed);
+        l->pinned = r->pinned;
+        l->archived = r->archived;
         l->limit = r->limit <= 0 ? LIST_DEFAULT : r->limit > LIST_MAX ? LIST_MAX : r->limit;
         l->max_bytes = PIECE_BYTES;
     }

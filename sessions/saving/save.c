@@ -200,6 +200,8 @@ struct pending *save_pending(struct session *s, enum pending_kind kind, const st
     p->turn = -1;
     p->updated_ms = s->rec.updated_ms;
     p->auto_title = s->rec.auto_title;
+    p->pinned = s->rec.pinned;
+    p->archived = s->rec.archived;
     p->awaited = s->awaits_turn;
     memcpy(p->first_words, s->first_words, sizeof p->first_words);
     p->cancel_after_ms = s->rec.cancel_after_ms;
@@ -287,6 +289,8 @@ static void undo_settings(struct session *s, struct pending *p) {
         save_swap_note(s, p);
         s->marks &= ~(unsigned)MARK_NOTE;
     }
+    s->rec.pinned = p->pinned;
+    s->rec.archived = p->archived;
     s->rec.cancel_after_ms = p->cancel_after_ms;
     s->rec.updated_ms = p->updated_ms;
 }

@@ -130,6 +130,7 @@ struct request {
     // OPEN, UPDATE: when the last client's connection ends, the session's turns are cancelled after this
     // time, unless a client attaches or starts a turn. 0: they finish. -1: OPEN takes 0, UPDATE keeps it.
     int64_t cancel_after_ms;
+    enum record_flag pinned, archived; // UPDATE: FLAG_ANY keeps it. LIST: only such sessions
     bool accepted; // OPEN, START: the client was promised it before sessions_drain()
     bool attach;   // GET, START, REGENERATE: attaches as well
     // REWIND: to the newest turn below `turn`. ERASE: refused with "unsupported" if turns follow it.

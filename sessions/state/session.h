@@ -66,7 +66,8 @@ struct pending {
     char *note;             // the old note, if note_changed
     bool note_changed;
     char first_words[SESSION_AUTO_TITLE_BYTES];
-    bool auto_title, awaited;            // the old values; awaited: awaits_turn
+    bool auto_title, pinned, archived;   // the old values
+    bool awaited;                        // awaits_turn, likewise
     int64_t updated_ms, cancel_after_ms; // the old values
     struct pending *prev, *next;
 };

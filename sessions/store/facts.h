@@ -4,6 +4,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+// A flag of a request: of an update the new value, of a list which sessions it has.
+enum record_flag { FLAG_ANY, FLAG_OFF, FLAG_ON };
+
 #define SESSION_ID_MAX 64
 #define SERVER_NAME_MAX 16 // what new ids begin with: small letters and digits
 #define SESSION_REQUEST_ID_MAX 128

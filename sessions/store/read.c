@@ -325,13 +325,20 @@ static int parse_cursor(const char *cursor, int64_t *updated_ms, int64_t *key) {
 static int prepare_list(struct store_db *db, const struct store_list *l, sqlite3_stmt **out,
                         struct err *err) {
     int64_t updated_ms, key;
-    char sql[256];
+    char sql[384], pinned[48] = "", archived[48] = "";
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
-    snprintf(sql, sizeof sql,
-             "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s"
-             " ORDER BY s.updated_ms DESC, s.key DESC",
-             l->owner ? " AND s.owner = ?3" : "", l->forked_from ? " AND s.forked_from = ?4" : "");
+    if (l->pinned)
+        snprintf(pinned, sizeof pinned, " AND coalesce(s.pinned, 0) = %d", l->pinned == FLAG_ON);
+    if (l->archived)
+        snprintf(archived, sizeof archived, " AND coalesce(s.archived, 0) = %d",
+                 l->archived == FLAG_ON);
+    snprintf(
+        sql, sizeof sql,
+        "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s%s%s"
+        " ORDER BY s.updated_ms DESC, s.key DESC",
+        l->owner ? " AND s.owner = ?3" : "", l->forked_from ? " AND s.forked_from = ?4" : "",
+        pinned, archived);
     TRY(store_db_prepare(db, sql, 0, out, err));
     sqlite3_bind_int64(*out, 1, updated_ms);
     sqlite3_bind_int64(*out, 2, key);

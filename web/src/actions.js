@@ -27,9 +27,11 @@ import { toast } from './view/toasts.js';
 import { t } from './text.js';
 
 const PAGE = 50;
+const PINNED = 200; // limit of session.list
 const TURNS = 100;
 const MAX_TURNS = 1000; // limit of session.get
 const MODELS_MS = 5000; // between two looks at the models
+const IDLE_MODELS_MS = 30000; // the same while nobody touches the page
 const RESTORE_MS = 8000; // for which a deleted session can be restored
 const AGAIN_MS = 3000; // before a session's state is asked for again
 
@@ -81,6 +83,7 @@ async function renewModels() {
   if (JSON.stringify(models) !== JSON.stringify(state.connection.models)) setConnection({ models });
 }
 for (const name of ['visibilitychange', 'pointerover', 'focusin']) addEventListener(name, renewModels);
+setInterval(renewModels, IDLE_MODELS_MS);
 
 export const retryNow = () => socket.retryNow();
 /** One message and its answer, for what is not said here. @type {Socket['request']} */
@@ -335,22 +338,33 @@ export async function search(query) {
   await page(null);
 }
 
+/** Lists the archived sessions, or the others again. @param {boolean} archive */
+export async function showArchive(archive) {
+  setList({ archive, query: '', phase: 'loading', ids: [], cursor: null });
+  await page(null);
+}
+
 export async function loadMore() {
   if (state.list.cursor && state.list.phase === 'ready') await page(state.list.cursor);
 }
 
 /** @param {string | null} cursor */
 async function page(cursor) {
-  const { query } = state.list;
+  const { query, archive } = state.list;
   if (cursor) setList({ phase: 'loading' });
   try {
     const frame = await socket.request({
       type: 'session.list',
       limit: PAGE,
-      ...(query ? { query } : {}),
+      ...(query ? { query } : { archived: archive }),
       ...(cursor ? { cursor } : {}),
     });
-    if (state.list.query === query) setListPage(frame.sessions, frame.cursor, cursor !== null);
+    if (state.list.query !== query || state.list.archive !== archive) return;
+    setListPage(frame.sessions, frame.cursor, cursor !== null);
+    // Pinned ones stand above all others, however old they are.
+    if (query || archive || cursor || !frame.cursor) return;
+    const { sessions } = await socket.request({ type: 'session.list', limit: PINNED, pinned: true, archived: false });
+    if (!state.list.query && !state.list.archive) setListPage(sessions, state.list.cursor, true);
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {
       setList({ phase: 'failed' });
@@ -361,7 +375,7 @@ async function page(cursor) {
 
 // --- sessions ----------------------------------------------------------------------------------------------------
 
-/** @param {string} id @param {{title?: string, sampling?: Record<string, any>}} change */
+/** @param {string} id @param {{title?: string, pinned?: boolean, archived?: boolean, sampling?: Record<string, any>}} change */
 export function update(id, change) {
   return socket.request(
     { type: 'session.update', session: id, ...change },
@@ -378,6 +392,27 @@ export async function rename(id, title) {
   } catch (error) {
     toast(t("Couldn't rename the chat: {0}", sentence(error)), 'error');
     touch('session', id);
+  }
+}
+
+/** @param {string} id @param {boolean} pinned */
+export async function pin(id, pinned) {
+  try {
+    await update(id, { pinned });
+  } catch (error) {
+    toast(t("Couldn't pin the chat: {0}", sentence(error)), 'error');
+  }
+}
+
+/** @param {string[]} ids @param {boolean} archived */
+export async function archive(ids, archived) {
+  try {
+    for (const id of ids) await update(id, { archived });
+    const undo = () => archive(ids, !archived);
+    const said = ids.length > 1 ? t('{0} chats archived.', ids.length) : t('Chat archived. A search still finds it.');
+    if (archived) toast(said, 'info', { label: t('Undo'), run: undo, ms: RESTORE_MS });
+  } catch (error) {
+    toast(t("Couldn't archive the chat: {0}", sentence(error)), 'error');
   }
 }
 

@@ -14,7 +14,7 @@ import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 /**
- * @typedef {{id: string, title: string, auto_title: boolean, model: string, state: string, created_ms: number,
+ * @typedef {{id: string, title: string, auto_title: boolean, pinned?: boolean, archived?: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
  *   cached_tokens: number, system?: string | null, system_start?: string | null,
  *   sampling: Record<string, any>, seq: number, turn: number | null,
@@ -62,6 +62,7 @@ export const state = {
   list: {
     ids: /** @type {string[]} */ ([]),
     query: '',
+    archive: false, // the archived sessions are listed, and no others
     found: /** @type {Map<string, Found>} */ (new Map()), // by session
     cursor: /** @type {string | null} */ (null),
     phase: /** @type {'loading' | 'ready' | 'failed'} */ ('loading'),
@@ -168,44 +169,59 @@ export function setList(change) {
   touch('list');
 }
 
-const newestFirst = (/** @type {string} */ a, /** @type {string} */ b) =>
+const pinned = (/** @type {string} */ id) => Number(!!state.sessions.get(id)?.pinned);
+const pinnedThenNewest = (/** @type {string} */ a, /** @type {string} */ b) =>
+  pinned(b) - pinned(a) ||
   (state.sessions.get(b)?.updated_ms ?? 0) - (state.sessions.get(a)?.updated_ms ?? 0) || (a < b ? 1 : -1);
+
+const UNMARKED = { pinned: false, archived: false }; // what the server leaves out
 
 /** One page of the list. @param {Array<Session & {found?: Found}>} sessions @param {string | null} cursor @param {boolean} append */
 export function setListPage(sessions, cursor, append) {
   if (!append) state.list.found.clear();
   for (const { found, ...session } of sessions) {
     if (found) state.list.found.set(session.id, found);
-    putSession({ ...state.sessions.get(session.id), ...session }); // they have no whole prompt
+    putSession({ ...state.sessions.get(session.id), ...UNMARKED, ...session }); // they have no whole prompt
   }
   const ids = append ? state.list.ids : [];
   const brought = sessions.map(({ id }) => id).filter((id) => !state.deleting.has(id));
   setList({ ids: [...new Set([...ids, ...brought])], cursor, phase: 'ready' });
-  if (!state.list.query) state.list.ids.sort(newestFirst);
+  if (!state.list.query) state.list.ids.sort(pinnedThenNewest);
 }
 
 /** A session as the server says it is. @param {Session} session */
 export function putSession(session) {
+  const before = state.sessions.get(session.id);
   state.sessions.set(session.id, session);
   touch('session', session.id);
   const chat = state.chats.get(session.id);
   if (chat && session.n_tokens > chat.logTokens) chat.logTokens = session.n_tokens;
+  if (before && (!!before.pinned !== !!session.pinned || !!before.archived !== !!session.archived)) listSession(session);
 }
 
 /** A session changed somewhere; it takes its place in the list. @param {Session} session */
 export function sessionChanged(session) {
   const before = state.sessions.get(session.id);
-  putSession({ ...before, ...session }); // it leaves out what never changes
-  const listed = state.list.ids.includes(session.id);
+  putSession({ ...before, ...UNMARKED, ...session }); // it leaves out what never changes
+  if (before?.updated_ms !== session.updated_ms || !state.list.ids.includes(session.id)) listSession(session);
+}
+
+/** @param {Session} session */
+function listSession(session) {
   if (state.list.query || state.deleting.has(session.id)) return; // search results do not move
-  if (listed && before?.updated_ms === session.updated_ms) return;
+  const { ids, cursor, archive } = state.list;
+  const listed = ids.includes(session.id);
+  if (!!session.archived !== archive) {
+    if (listed) setList({ ids: ids.filter((id) => id !== session.id) });
+    return;
+  }
   if (!listed) {
     // It belongs to a page of the list that is not loaded.
-    const last = state.sessions.get(state.list.ids.at(-1) ?? '');
-    if (state.list.cursor && last && session.updated_ms < last.updated_ms) return;
-    state.list.ids.push(session.id);
+    const last = state.sessions.get(ids.at(-1) ?? '');
+    if (!session.pinned && cursor && last && session.updated_ms < last.updated_ms) return;
+    ids.push(session.id);
   }
-  state.list.ids.sort(newestFirst);
+  ids.sort(pinnedThenNewest);
   touch('list');
 }
 

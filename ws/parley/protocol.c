@@ -48,6 +48,15 @@ static int get_bool(struct decoder *d, const char *key, bool *out) {
     return rc < 0 ? fail(d, "bad_message", rc) : rc;
 }
 
+// Left out or null: FLAG_ANY.
+static int get_flag(struct decoder *d, const char *key, enum record_flag *out) {
+    bool on = false;
+    TRY(get_bool(d, key, &on));
+    const cJSON *v = cJSON_GetObjectItemCaseSensitive(d->json, key);
+    if (v && !cJSON_IsNull(v)) *out = on ? FLAG_ON : FLAG_OFF;
+    return 0;
+}
+
 // A number out of range is "invalid"; anything that is no number is "bad_message".
 static int get_int(struct decoder *d, const char *key, int64_t min, int64_t max, int64_t *out) {
     int rc = json_get_int(d->json, key, min, max, out, d->err);
@@ -176,11 +185,15 @@ static int decode_list(struct decoder *d) {
     TRY(get_text(d, "query", 1024, &d->r->list.query));
     TRY(get_string(d, "forked_from", &d->r->list.forked_from));
     TRY(get_text(d, "cursor", 256, &d->r->list.cursor));
+    TRY(get_flag(d, "pinned", &d->r->pinned));
+    TRY(get_flag(d, "archived", &d->r->archived));
     return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
 }
 
 static int decode_update(struct decoder *d) {
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title));
+    TRY(get_flag(d, "pinned", &d->r->pinned));
+    TRY(get_flag(d, "archived", &d->r->archived));
     TRY(get_on_disconnect(d));
     return get_sampling(d);
 }

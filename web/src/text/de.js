@@ -26,6 +26,8 @@ export const translation = {
     'This chat is not on the server.': 'Diesen Chat gibt es auf dem Server nicht.', 'Chat not loaded': 'Chat nicht geladen', 'The chat is still loading.': 'Der Chat wird noch geladen.',
     'This chat is closed. You can read it but not continue it.': 'Dieser Chat ist geschlossen. Sie können ihn lesen, aber nicht fortsetzen.', 'This chat is full.': 'Dieser Chat ist voll.', 'Chat full': 'Chat voll',
     'The chat was deleted.': 'Der Chat wurde gelöscht.', 'Branched from ': 'Abgezweigt von ', 'Branched from {0}': 'Abgezweigt von {0}', 'answering': 'antwortet', 'unread': 'ungelesen',
+    'Pin': 'Anheften', 'Unpin': 'Lösen', 'Pinned': 'Angeheftet', 'Archive': 'Archivieren', 'Unarchive': 'Aus dem Archiv holen', 'Archived': 'Archiviert', 'Archived chats': 'Archivierte Chats', 'Back to the chats': 'Zurück zu den Chats', 'No archived chats.': 'Keine archivierten Chats.',
+    'Chat archived. A search still finds it.': 'Chat archiviert. Die Suche findet ihn noch.', '{0} chats archived.': '{0} Chats archiviert.', "Couldn't pin the chat: {0}": 'Der Chat wurde nicht angeheftet: {0}', "Couldn't archive the chat: {0}": 'Der Chat wurde nicht archiviert: {0}',
     'Untitled': 'Ohne Titel', 'Manage chats': 'Chats verwalten', 'All': 'Alle', '{0} chosen': '{0} ausgewählt', 'Export or delete several': 'Mehrere exportieren oder löschen',
     'Today': 'Heute', 'Yesterday': 'Gestern', 'Previous 7 days': 'Letzte 7 Tage', 'Previous 30 days': 'Letzte 30 Tage',
     'January': 'Januar', 'February': 'Februar', 'March': 'März', 'April': 'April', 'May': 'Mai', 'June': 'Juni', 'July': 'Juli', 'August': 'August', 'September': 'September',

@@ -1,6 +1,6 @@
 // @ts-check
 // All sessions with a box each: to export or to delete several.
-import { removeSeveral, request, sentence } from '../actions.js';
+import { archive, removeSeveral, request, sentence } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { exportSessions } from '../files.js';
 import { moment, plural } from '../format.js';
@@ -16,6 +16,7 @@ export function openManage() {
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const all = h('input', { type: 'checkbox', id: 'manage-all', onchange: () => boxes().forEach((box) => (box.checked = all.checked)) });
   const take = h('button', { type: 'button', class: 'button', onclick: () => exporting().catch(fail) }, t('Export'));
+  const shelve = h('button', { type: 'button', class: 'button', onclick: () => archiving() }, t('Archive'));
   const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, t('Delete…'));
   const boxes = () => /** @type {HTMLInputElement[]} */ ([...rows.querySelectorAll('input')]);
   const chosen = () => boxes().filter((box) => box.checked).map((box) => box.value);
@@ -36,23 +37,28 @@ export function openManage() {
         h('label', { class: 'check' }, all, h('span', null, t('All'))),
         rows,
         problem,
-        h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, drop),
+        h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, shelve, drop),
       ),
     ],
   });
 
   function draw() {
     const n = chosen().length;
-    take.disabled = drop.disabled = !n;
+    take.disabled = shelve.disabled = drop.disabled = !n;
     all.checked = n > 0 && n === boxes().length;
     setText(status, n ? t('{0} chosen', n) : '');
   }
 
   async function exporting() {
     const ids = chosen();
-    take.disabled = drop.disabled = true;
+    take.disabled = shelve.disabled = drop.disabled = true;
     await exportSessions(ids, (done) => setText(status, t('{0} of {1}…', done + 1, ids.length)));
     draw();
+  }
+
+  function archiving() {
+    archive(chosen(), true);
+    dialog.close();
   }
 
   async function deleting() {

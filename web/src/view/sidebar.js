@@ -1,6 +1,6 @@
 // @ts-check
 // The list of sessions: newest first by date; search, rename, delete.
-import { linkTo, loadMore, remove, rename, search, show } from '../actions.js';
+import { archive, linkTo, loadMore, pin, remove, rename, search, show, showArchive } from '../actions.js';
 import { copyText } from '../clipboard.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
@@ -71,14 +71,16 @@ class Item {
     if (!session) return;
     const news = session.state === 'active' ? 'answering' : isUnread(session) ? 'unread' : '';
     const from = session.forked_from;
+    const archived = session.archived && state.list.query ? t('Archived') : ''; // a search finds those too
     const branched = from ? t('Branched from {0}', state.sessions.get(from.session)?.title || t('another chat')) : '';
     this.#drawTitle(titleOf(session));
     this.#drawFound();
-    setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched].filter(Boolean).join('\n'));
+    setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched, archived].filter(Boolean).join('\n'));
     setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
-    setText(this.status, [branched, news === 'answering' ? t('answering') : news && t('unread')].filter(Boolean).map((word) => `, ${word}`).join(''));
+    setText(this.status, [branched, archived, news === 'answering' ? t('answering') : news && t('unread')].filter(Boolean).map((word) => `, ${word}`).join(''));
     if (!from) this.fork?.remove();
     else if (!this.fork?.parentElement) this.title.after((this.fork ??= icon('branch')));
+    this.element.classList.toggle('archived', !!archived);
     setAttribute(this.menu, 'aria-label', t('Menu of {0}', titleOf(session)));
     const current = state.current === this.id && state.view !== 'server';
     setAttribute(this.link, 'aria-current', current ? 'page' : null);
@@ -178,7 +180,10 @@ export async function copyLink(id, turn) {
 
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */
 export function sessionMenu(button, id, doRename) {
+  const { pinned, archived } = state.sessions.get(id) ?? {};
   openMenu(button, t('Chat'), [
+    { icon: 'pin', label: pinned ? t('Unpin') : t('Pin'), run: () => pin(id, !pinned) },
+    { icon: 'archive', label: archived ? t('Unarchive') : t('Archive'), run: () => archive([id], !archived) },
     { icon: 'pencil', label: t('Rename'), run: doRename },
     ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: t('Show the tree'), run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
     { icon: 'link', label: t('Copy link'), run: () => copyLink(id) },
@@ -195,8 +200,9 @@ export function sessionMenu(button, id, doRename) {
 const items = new Map();
 const groups = h('div', { class: 'groups' });
 const note = h('p', { class: 'list-note', hidden: true });
+const archiveButton = h('button', { type: 'button', class: 'link-button archive-button', onclick: () => showArchive(!state.list.archive) });
 const sentinel = h('div', { class: 'sentinel', 'aria-hidden': 'true' });
-const list = h('div', { class: 'session-list' }, groups, note, sentinel);
+const list = h('div', { class: 'session-list' }, groups, note, sentinel, archiveButton);
 
 /** @param {string} id */
 function itemOf(id) {
@@ -230,7 +236,7 @@ function addRows(slice = items.size ? SLICE : 0) {
       drawRestLater();
       return;
     }
-    const name = query ? t('Found') : dateGroup(session.updated_ms);
+    const name = query ? t('Found') : session.pinned ? t('Pinned') : dateGroup(session.updated_ms);
     if (groups.lastElementChild?.getAttribute('data-name') !== name) newGroup(name);
     groups.lastElementChild?.lastElementChild?.append(itemOf(session.id).element);
   }
@@ -254,7 +260,9 @@ function drawRest() {
 }
 
 function drawList() {
-  const { ids, query, phase } = state.list;
+  const { ids, query, phase, archive: ofArchive, cursor } = state.list;
+  archiveButton.hidden = !!query || !!cursor || phase !== 'ready' || (!ids.length && !ofArchive && !state.sessions.size);
+  setText(archiveButton, ofArchive ? t('Back to the chats') : t('Archived chats'));
   for (const id of items.keys()) if (!state.sessions.has(id)) items.delete(id);
   if (groups.querySelector('input')) return; // as above
   rest = null;
@@ -276,7 +284,9 @@ function drawList() {
         ? t("Couldn't load the list.")
         : query
           ? t('No chats found.')
-          : t('Your chats appear here.'),
+          : ofArchive
+            ? t('No archived chats.')
+            : t('Your chats appear here.'),
   );
 }
 

@@ -1,0 +1,102 @@
+// Pinned and archived chats: the server keeps the marks, so every browser of the owner shows the same list.
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { closeBrowser, connected, newContext, openPage, prepareSession, Server, settled, soon, unhurried } from './browser.mjs';
+
+after(closeBrowser);
+
+const titles = (page) => page.locator('.item-title').allInnerTexts();
+const groups = (page) => page.locator('.group h3').allInnerTexts();
+
+/** Sessions with these titles, the last one the newest. */
+async function prepared(t, server, names) {
+  const ids = [];
+  for (const title of names) {
+    const { client, id } = await prepareSession(t, server, { title });
+    await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
+    ids.push(id);
+  }
+  return ids;
+}
+
+async function choose(page, id, item) {
+  await page.hover(`.item[data-id="${id}"]`);
+  await page.click(`.item[data-id="${id}"] .item-menu`);
+  await page.click(`.menu-item:text-is("${item}")`);
+}
+
+test('marks are kept by the server, filter lists, come with every view of a session, and are not copied', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const [first, second, third] = await prepared(t, server, ['One', 'Two', 'Three']);
+  const client = await server.connect();
+  const at = (await client.request({ type: 'session.get', session: first })).session.updated_ms;
+  const changed = await client.request({ type: 'session.update', session: first, pinned: true });
+  assert.deepEqual([changed.session.pinned, changed.session.archived, changed.session.updated_ms], [true, undefined, at]);
+  await client.request({ type: 'session.update', session: second, archived: true });
+  const list = async (c, how) => (await c.request({ type: 'session.list', ...how })).sessions.map(({ id }) => id);
+  assert.deepEqual(await list(client, {}), [third, second, first], 'a client that does not ask sees all');
+  assert.deepEqual(await list(client, { archived: false }), [third, first]);
+  assert.deepEqual(await list(client, { archived: true }), [second]);
+  assert.deepEqual(await list(client, { pinned: true, archived: false }), [first]);
+  assert.deepEqual(await list(client, { pinned: false, limit: 1 }), [third]);
+  assert.deepEqual(await list(client, { query: 'two' }), [second], 'a search finds what is archived');
+  const { session: copy } = await client.request({ type: 'session.fork', session: first });
+  assert.equal(copy.pinned, undefined);
+  await server.stop('SIGKILL');
+  const again = await Server.start(t, { db: server.db, args: unhurried });
+  const other = await again.connect();
+  assert.deepEqual(await list(other, { pinned: true }), [first]);
+  assert.deepEqual(await list(other, { archived: true }), [second]);
+  const back = await other.request({ type: 'session.update', session: first, pinned: false });
+  assert.equal(back.session.pinned, undefined);
+  assert.deepEqual(await list(other, { pinned: true }), []);
+});
+
+test('a pinned chat stands above all, in another browser too; an archived one leaves the list and is found', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const [first, second] = await prepared(t, server, ['One', 'Two', 'Three']);
+  const page = await openPage(t, server);
+  const other = await openPage(t, server, { context: await newContext(t) });
+  await soon(async () => assert.deepEqual(await titles(page), ['Three', 'Two', 'One']));
+  await choose(page, first, 'Pin');
+  for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three', 'Two']));
+  assert.deepEqual(await groups(other), ['Pinned', 'Today']);
+  await choose(page, second, 'Archive');
+  for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three']));
+  await page.waitForSelector('.toast:has-text("Chat archived.")');
+
+  await other.fill('#search', 'two');
+  await other.waitForSelector('.item.archived');
+  assert.deepEqual(await titles(other), ['Two']);
+  await other.fill('#search', '');
+  await soon(async () => assert.deepEqual(await titles(other), ['One', 'Three']));
+  await other.click('.archive-button:text-is("Archived chats")');
+  await soon(async () => assert.deepEqual(await titles(other), ['Two']));
+  await choose(other, second, 'Unarchive');
+  await other.waitForSelector('.list-note:has-text("No archived chats.")');
+  await other.click('.archive-button:text-is("Back to the chats")');
+  for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three', 'Two']));
+  await choose(other, first, 'Unpin');
+  await soon(async () => assert.deepEqual(await titles(page), ['Three', 'Two', 'One']));
+});
+
+test('a pinned chat is there though it is older than a page of the list; several are archived at once', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const names = Array.from({ length: 53 }, (_, i) => `Chat ${i}`);
+  const { client } = await prepareSession(t, server, { title: 'Oldest' });
+  for (const title of names) await client.open({ title });
+  const { sessions } = await client.request({ type: 'session.list', query: 'oldest' });
+  await client.request({ type: 'session.update', session: sessions[0].id, pinned: true });
+  const page = await openPage(t, server, { hash: `#s=${sessions[0].id}` });
+  await connected(page);
+  await settled(page, 0);
+  await soon(async () => assert.deepEqual((await titles(page)).slice(0, 2), ['Oldest', 'Chat 52']));
+  await choose(page, sessions[0].id, 'Select several…');
+  await page.waitForFunction(() => document.querySelectorAll('.manage-list li').length === 54);
+  for (const name of ['Chat 52', 'Chat 51']) await page.check(`.manage-list label:has(:text-is("${name}")) input`);
+  await page.click('.manage-dialog button:text-is("Archive")');
+  await page.waitForSelector('.toast:has-text("2 chats archived.")');
+  await soon(async () => assert.deepEqual((await titles(page)).slice(0, 2), ['Oldest', 'Chat 50']));
+  await page.click('.toast button:text-is("Undo")');
+  await soon(async () => assert.deepEqual((await titles(page)).slice(0, 2), ['Oldest', 'Chat 52']));
+});
