@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/thread_priority.h"
 #include "sessions/matching/volatile_text.h"
+#include "sessions/store/look.h"
 #include "ws/control.h"
 #include "ws/hosting.h"
 #include "ws/notify.h"
@@ -10,6 +11,7 @@
 #include "ws/server.h"
 #include "ws/version.h"
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 struct serving {
@@ -103,11 +105,21 @@ static int run(struct serving *v, struct err *err) {
                    sessions_n_running(v->sessions));
 }
 
+// sessions_open() refuses a second server too, but a model loads for minutes, and on a GPU that the
+// first server fills it fails with another error. A file that cannot be looked at is named there.
+static int refuse_second_server(const char *db, struct err *err) {
+    struct store_look look;
+    if (strcmp(db, ":memory:") == 0 || store_look(&look, db, NULL) < 0 || !look.server_pid)
+        return 0;
+    return err_set(err, E_BUSY, "%s: in use by another Parley (process %ld)", db, look.server_pid);
+}
+
 int serve_run(const struct serve_config *c, struct err *err) {
     static struct serving v; // static: what a failed device leaves unfreed stays reachable
     int rc;
     v = (struct serving){.config = c};
     TRY(serve_config_check(c, err));
+    TRY(refuse_second_server(c->db, err));
     log_set_level((enum log_level)c->log_level);
     TRY(instances_plan(&v.instances, c, err));
     rc = volatile_text_new(&v.volatile_text, c->volatile_patterns, err);

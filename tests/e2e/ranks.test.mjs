@@ -7,7 +7,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { promisify } from 'node:util';
 import { Follower, transcript } from './follower.mjs';
-import { Server, parley, patience, root, temporaryFolder, until } from './harness.mjs';
+import { Server, parley, patience, root, temporaryFolder, until, withinOnce } from './harness.mjs';
 import { isAlive, ranksOf } from './processes.mjs';
 import { run } from './run.mjs';
 
@@ -116,6 +116,30 @@ test('serve: a rank that stays silent is given up at rank_timeout', { skip }, as
   process.kill(pids[1], 'SIGCONT');
   await ended(pids);
 });
+
+// In a turn others wait for the rank at once; while nothing runs, the leader asks each rank after 5 s (engine/dist/README.md).
+for (const [when, most] of [['in a turn', 2], ['while nothing runs', 2 + 5]])
+  test(`serve: a rank that is stopped ${when} is given up within ${most} s where rank_timeout is 2`, { skip }, async (t) => {
+    await withinOnce(1000 * (most + 1), 'the stopped rank', async () => {
+      const server = await serve(t, { args: ['--rank-timeout', '2'] });
+      const client = await server.connect();
+      const session = await client.open();
+      const silent = ranksOf(server)[1];
+      if (when === 'in a turn') {
+        await client.start(session, 'Count.', { sampling: { max_tokens: 3000, ignore_eos: true } });
+        await client.next((frame) => frame.type === 'turn.delta');
+      }
+      const begun = performance.now();
+      process.kill(silent, 'SIGSTOP');
+      assert.deepEqual(await server.exited, { code: 75, signal: null });
+      const ms = performance.now() - begun;
+      assert.ok(ms > 1900, `${ms} ms: before its time`);
+      assert.match(server.log, /a rank has not answered for 2 s/);
+      process.kill(silent, 'SIGCONT');
+      await ended([silent]);
+      return ms;
+    });
+  });
 
 test('serve: a rank that hangs is found while nothing runs, and the instance starts again before a turn needs it', { skip }, async (t) => {
   const server = await serve(t, { args: ['--engine-process', 'on', '--engine-backoff', '0.2', '--rank-timeout', '10'] });
