@@ -49,11 +49,11 @@ if [ "$what" = test ]; then
     need mandoc command -v mandoc
     need util-linux setpriv --version
     # Ubuntu has Chromium as a snap only: there the tests take one from npm, which wants this library of the system's.
-    browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium || command -v google-chrome || command -v google-chrome-stable; }
+    browser() { [ -n "${CHROMIUM:-}" ] || command -v chromium-headless-shell || command -v chromium || command -v google-chrome || command -v google-chrome-stable; }
     if grep -q '^ID=ubuntu' /etc/os-release; then
         browser >/dev/null || { need libnss3 ls /usr/lib/*/libnss3.so; need fonts-dejavu-core ls /usr/share/fonts/truetype/dejavu; }
     else
-        need chromium browser
+        need chromium-headless-shell browser
         other_browser() { [ -n "${FIREFOX:-}" ] || command -v firefox-esr || command -v firefox; }
         need firefox-esr other_browser
     fi

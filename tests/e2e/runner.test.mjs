@@ -8,7 +8,7 @@ import { test } from 'node:test';
 import { ownSeconds } from '../run/hang.mjs';
 import { faults } from '../run/faults.mjs';
 import { limitOf, named, table } from '../run/programs.mjs';
-import { testIn } from '../run/results.mjs';
+import { resultOf, testIn } from '../run/results.mjs';
 import { parley, root, temporaryFolder } from './harness.mjs';
 
 /** A build whose unit tests are these shell scripts, by their names. */
@@ -104,10 +104,35 @@ test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); asser
 `);
   const env = { ...process.env };
   delete env.NODE_TEST_CONTEXT; // of this program
-  const { status, stdout, error } = spawnSync('node', ['--test', '--test-reporter=tap', file], { encoding: 'utf8', env, timeout: 60000 });
+  const { status, stdout, error } = spawnSync('node', ['--test-reporter=tap', file], { encoding: 'utf8', env, timeout: 60000 });
   assert.equal(status, 1, stdout);
   assert.equal(error, undefined, 'it did not end by itself');
   assert.match(stdout, /why it failed/);
+});
+
+test('a program of node that ends before its tests do has failed, with whatever status', (t) => {
+  const folder = temporaryFolder(t), env = { ...process.env };
+  delete env.NODE_TEST_CONTEXT;
+  const counted = (name, tests) => {
+    const file = path.join(folder, `${name}.test.mjs`), log = path.join(folder, `${name}.log`);
+    writeFileSync(file, `import net from 'node:net';
+import { test } from 'node:test';
+import ${JSON.stringify(path.join(root, 'tests/e2e/harness.mjs'))};
+test('passes', () => {});
+test('is left out', { skip: 'for a reason' }, () => {});
+${tests}`);
+    const { status, stdout } = spawnSync('node', ['--test-reporter=tap', file], { encoding: 'utf8', env, timeout: 60000 });
+    writeFileSync(log, stdout);
+    return { ...resultOf('node', log, status), status };
+  };
+  const skipped = [['is left out', 'for a reason']];
+  // A socket that is left open ends the program without node's sum.
+  const leaves = "test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); });";
+  assert.deepEqual(counted('leaves', leaves), { passed: 2, failed: 0, skipped, status: 0 });
+  assert.deepEqual(counted('fails', "test('fails', () => { throw new Error('so'); });"), { passed: 1, failed: 1, skipped, status: 1 });
+  const { passed, failed } = counted('exits', "test('exits', () => process.exit(0)); test('never begins', () => {});");
+  assert.ok(passed <= 1 && failed === 1, `${passed} ${failed}`);
+  assert.ok(counted('waits', "test('waits for ever', () => new Promise(() => {}));").failed >= 1);
 });
 
 test('every planted fault is found by a program that make test runs, and what is named as long exists', () => {

@@ -72,7 +72,8 @@ export class Suites {
 
   node(lane, name, file, env = {}) {
     packages('tests/e2e');
-    this.enter(lane, 'node', name, ['node', '--test', '--test-reporter=tap', file], { PARLEY: path.resolve(this.build, 'parley'), ...env });
+    // Without --test, which would run the file in a process of its own.
+    this.enter(lane, 'node', name, ['node', '--test-reporter=tap', file], { PARLEY: path.resolve(this.build, 'parley'), ...env });
   }
 
   /** Golden tests whose engines have TP x PP ranks. */
@@ -120,7 +121,7 @@ export class Suites {
   page() {
     const files = readdirSync('tests/e2e/page').filter((name) => name.endsWith('.test.mjs')).sort();
     // tests/e2e/page/browser_path.mjs looks in the same places.
-    if (!process.env.CHROMIUM && !onPath('chromium', 'google-chrome', 'google-chrome-stable')) packages('tests/e2e/page/chromium');
+    if (!process.env.CHROMIUM && !onPath('chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable')) packages('tests/e2e/page/chromium');
     for (const file of files) this.node('page', `page/${file.slice(0, -9)}`, `tests/e2e/page/${file}`);
   }
 

@@ -1,9 +1,10 @@
 // The browser for the page's tests: $CHROMIUM, the system's, or, if the distribution has Chromium only as a snap
-// (Ubuntu), npm's (chromium/, installed by tests/run.sh).
+// (Ubuntu), npm's (chromium/, installed by tests/run.sh). The headless shell is Chromium without a browser's windows, as
+// npm's is: a new context with a page costs it 0.4 s of processor time instead of 1.0.
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 
-const SYSTEM = ['chromium', 'google-chrome', 'google-chrome-stable'];
+const SYSTEM = ['chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable'];
 const folders = (process.env.PATH ?? '').split(path.delimiter);
 const installed = (names) => names.flatMap((name) => folders.map((folder) => path.join(folder, name))).filter(existsSync);
 
