@@ -23,7 +23,7 @@ import {
   state,
   touch,
 } from './state.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 import { t } from './text.js';
 
 const PAGE = 50;

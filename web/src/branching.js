@@ -5,7 +5,7 @@ import { newId, reload, request, sentence, show } from './actions.js';
 import { addChat, currentChat, currentSession, state } from './state.js';
 import { t } from './text.js';
 import { deleteLater } from './turn_deletion.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 

@@ -36,6 +36,22 @@ export function setAttribute(element, name, value) {
   else if (element.getAttribute(name) !== value) element.setAttribute(name, value);
 }
 
+/**
+ * For a place that is drawn again only where a value differs from those drawn: `const memo = newMemo()`, then
+ * `memo(values, draw)` as often as one likes. The values are plain data.
+ * @returns {(values: any[], draw: () => void) => void}
+ */
+export function newMemo() {
+  /** @type {string | undefined} */
+  let drawn;
+  return (values, draw) => {
+    const now = JSON.stringify(values);
+    if (now === drawn) return;
+    drawn = now;
+    draw();
+  };
+}
+
 const SVG = 'http://www.w3.org/2000/svg';
 
 // Drawn on a grid of 24, strokes only. Each icon is a list of path data.

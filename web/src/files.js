@@ -7,8 +7,7 @@ import { withPanels } from './late.js';
 import { state } from './state.js';
 import { t } from './text.js';
 import { exchangesOf, joined } from './turns.js';
-import { addFiles } from './view/file_chips.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 
 /** @param {any} input */
 const said = (input) =>
@@ -84,13 +83,18 @@ async function isSession(file) {
   return /^\s*\{\s*"format"\s*:\s*"parley/.test(start) || (/^\s*[[{]/.test(start) && /"(mapping|chat|conv)"\s*:\s*\{/.test(start));
 }
 
+/** @type {(files: File[]) => Promise<void> | void} */
+let intoMessage = () => {};
+/** Who takes files into the message. @param {(files: File[]) => Promise<void> | void} take */
+export const onFilesDropped = (take) => (intoMessage = take);
+
 /** @param {File[]} files */
 async function dropped(files) {
   const sessions = [];
   const others = [];
   for (const file of files) (await isSession(file) ? sessions : others).push(file);
   if (sessions.length) await importFiles(sessions);
-  if (others.length) await addFiles(others);
+  if (others.length) await intoMessage(others);
 }
 
 /**

@@ -2,7 +2,7 @@
 // Parts of the script that the first view does not need. Most load when the page is idle after its start, so that they
 // are there when the server is not; or when they are first used. A large library loads with its first use alone.
 import { state, subscribe } from './state.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 import { t } from './text.js';
 
 const PARTS = {

@@ -22,7 +22,7 @@ import {
   setPending,
   state,
 } from './state.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 import { t } from './text.js';
 
 const TYPING_MS = 5000; // minimum time between two session.typing messages

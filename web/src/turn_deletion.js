@@ -7,7 +7,7 @@ import { setTurnDeletion, turnDeletions } from './prefs.js';
 import { hideTurn, state } from './state.js';
 import { t } from './text.js';
 import { answersOf } from './turns.js';
-import { toast } from './view/toasts.js';
+import { toast } from './notices.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 

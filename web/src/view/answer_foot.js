@@ -1,6 +1,6 @@
 // @ts-check
 // The line below an answer: versions, actions and figures.
-import { h, icon, iconButton } from '../dom.js';
+import { h, icon, iconButton, newMemo } from '../dom.js';
 import { duration, moment, plural, rate } from '../format.js';
 import { t } from '../text.js';
 import { answersOf, canGoOn, liveRate, wasGiven, wasSentBack, wasWritten } from '../turns.js';
@@ -43,8 +43,8 @@ export class AnswerFoot {
       h('div', { class: 'foot-buttons' }, this.copy, this.edit, this.again, this.more),
       this.facts,
     );
-    this.versionsKey = '';
-    this.factsKey = '';
+    this.versionsMemo = newMemo();
+    this.factsMemo = newMemo();
     this.all = false; // figures
     this.nextFacts = 0;
     /** @type {any} */
@@ -72,13 +72,12 @@ export class AnswerFoot {
     const several = exchange
       .map((turn, i) => ({ turn, all: i ? (turn.siblings ?? []) : answersOf(turn), what: i ? WHAT.continuation : WHAT.answer }))
       .filter(({ all }) => place.branching && all.length > 1);
-    const key = `${place.busy} ${several.map(({ turn, all }) => `${turn.turn}: ${all}`)}`;
-    if (key === this.versionsKey) return;
-    this.versionsKey = key;
-    this.versions.hidden = !several.length;
-    this.versions.replaceChildren(
-      ...several.map(({ turn, all, what }) => versionSwitch(what, all, all.indexOf(turn.turn), place.busy)),
-    );
+    this.versionsMemo([place.busy, several.map(({ turn, all }) => [turn.turn, all])], () => {
+      this.versions.hidden = !several.length;
+      this.versions.replaceChildren(
+        ...several.map(({ turn, all, what }) => versionSwitch(what, all, all.indexOf(turn.turn), place.busy)),
+      );
+    });
   }
 
   // The figures that few people look at stand behind it.
@@ -114,9 +113,11 @@ export class AnswerFoot {
       this.nextFacts = now + LIVE_MS;
     }
     const facts = factsOf(answer, place.full);
-    const key = `${this.all} ${facts.map(([fact]) => fact).join(' · ')}`;
-    if (key === this.factsKey) return;
-    this.factsKey = key;
+    this.factsMemo([this.all, facts.map(([fact]) => fact)], () => this.#drawFacts(facts, answer, place));
+  }
+
+  /** @param {Array<[string, string, string?]>} facts @param {Turn} answer @param {Place} place */
+  #drawFacts(facts, answer, place) {
     this.facts.classList.toggle('notable', facts.some(([, , kind]) => kind && kind !== 'fact-more'));
     const shown = facts.filter(([, , kind]) => this.all || kind !== 'fact-more');
     this.facts.replaceChildren(

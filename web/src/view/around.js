@@ -1,6 +1,6 @@
 // @ts-check
 // What stands around the turns: where the session is from, its system prompt, and why an answer is paused.
-import { h, icon, setText } from '../dom.js';
+import { h, icon, newMemo, setText } from '../dom.js';
 import { currentChat, currentSession, state } from '../state.js';
 import { t } from '../text.js';
 
@@ -9,16 +9,16 @@ export const stalled = h('p', { class: 'stalled', role: 'status', hidden: true }
 const systemText = h('div', { class: 'system-shown', dir: 'auto', tabIndex: 0, role: 'group', 'aria-label': t('System prompt') });
 export const systemNote = h('details', { class: 'system-note', hidden: true }, h('summary', null, t('System prompt')), systemText);
 
+const originMemo = newMemo();
 function drawOrigin() {
   const from = currentSession()?.forked_from;
   origin.hidden = !from || currentChat()?.more === true;
   if (!from) return;
   const title = state.sessions.get(from.session)?.title || t('another chat');
-  const key = `${from.session} ${title}`;
-  if (origin.dataset.from === key) return;
-  origin.dataset.from = key;
-  const turn = from.turn === null ? '' : `&t=${from.turn}`;
-  origin.replaceChildren(icon('branch'), t('Branched from '), h('a', { href: `#s=${encodeURIComponent(from.session)}${turn}` }, title));
+  originMemo([from, title], () => {
+    const turn = from.turn === null ? '' : `&t=${from.turn}`;
+    origin.replaceChildren(icon('branch'), t('Branched from '), h('a', { href: `#s=${encodeURIComponent(from.session)}${turn}` }, title));
+  });
 }
 
 function drawSystem() {

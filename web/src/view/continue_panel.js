@@ -7,7 +7,7 @@ import { rewrite } from '../rewriting.js';
 import { currentChat, currentSession, isBusy, state } from '../state.js';
 import { t } from '../text.js';
 import { openDialog } from './dialog.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @param {{system?: string}} [given] a system prompt to begin with */
 export function openContinue({ system } = {}) {

@@ -3,7 +3,7 @@
 import { copyText } from '../clipboard.js';
 import { icon } from '../dom.js';
 import { t } from '../text.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @param {HTMLElement} button @param {string} text @param {string} [html] */
 export async function copyFrom(button, text, html) {

@@ -1,6 +1,6 @@
 // @ts-check
 // The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
-import { h, setText } from '../dom.js';
+import { h, newMemo, setText } from '../dom.js';
 import { count, decimal, duration, parameters, plural, rate } from '../format.js';
 import { byLabel, cachedModels, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
 import { state, subscribe } from '../state.js';
@@ -32,14 +32,13 @@ function table(title, width = '') {
   const body = h('dl', { class: 'facts-list' });
   const note = h('p', { class: 'panel-text' }, t('None yet.'));
   const element = h('section', { class: `tile ${width}` }, h('h2', null, title), body, note);
-  let key = '';
+  const memo = newMemo();
   return {
     element,
     /** @param {Array<[string, string]>} rows */
     draw(rows) {
       note.hidden = rows.length > 0;
-      if (key === (key = rows.join())) return;
-      body.replaceChildren(...rows.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value))));
+      memo(rows, () => body.replaceChildren(...rows.map(([name, value]) => h('div', null, h('dt', null, name), h('dd', null, value)))));
     },
   };
 }

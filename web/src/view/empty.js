@@ -1,21 +1,18 @@
 // @ts-check
 // An empty chat: a greeting, and what the model's folder suggests to say.
 import { send } from '../sending.js';
-import { h, icon } from '../dom.js';
+import { h, icon, newMemo } from '../dom.js';
 import { nextModel, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { modelPicker, systemField } from './fresh.js';
 
 const suggestions = h('ul', { class: 'suggestions' });
-let drawn = '';
+const memo = newMemo();
 
 function drawSuggestions() {
   const rows = nextModel()?.suggestions ?? [];
-  const key = JSON.stringify(rows);
-  if (key === drawn) return;
-  drawn = key;
-  suggestions.replaceChildren(
-    ...rows.map(({ title, text }) =>
+  const items = () =>
+    rows.map(({ title, text }) =>
       h(
         'li',
         null,
@@ -26,8 +23,8 @@ function drawSuggestions() {
           h('span', { class: 'suggestion-text', dir: 'auto' }, text),
         ),
       ),
-    ),
-  );
+    );
+  memo(rows, () => suggestions.replaceChildren(...items()));
 }
 subscribe('connection', drawSuggestions);
 subscribe('prefs', drawSuggestions); // the model of the next chat

@@ -2,11 +2,12 @@
 // The files that the next message will contain, above the message field; and those of a message that was sent.
 import { filesOf, readFile } from '../attachments.js';
 import { h, icon, iconButton } from '../dom.js';
+import { onFilesDropped } from '../files.js';
 import { plural, size } from '../format.js';
 import { state, subscribe, touch } from '../state.js';
 import { t } from '../text.js';
 import { field } from './message_field.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @typedef {import('../attachments.js').Attachment} Attachment */
 
@@ -87,6 +88,8 @@ export async function addFiles(files) {
   }
   field.focus();
 }
+
+onFilesDropped(addFiles);
 
 export function askFiles() {
   const input = h('input', { type: 'file', multiple: true, onchange: () => addFiles([...(input.files ?? [])]) });

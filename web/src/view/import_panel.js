@@ -9,7 +9,7 @@ import { writeSession } from '../rewriting.js';
 import { nextModel, state } from '../state.js';
 import { t } from '../text.js';
 import { openDialog } from './dialog.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 const ARCHIVE_BYTES = 15 << 20; // limit of session.import
 const FILE_BYTES = 256 << 20; // of an export with many conversations

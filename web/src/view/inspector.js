@@ -14,7 +14,7 @@ import { eventsPanel } from './events_panel.js';
 import { replayPanel } from './replay_panel.js';
 import { tabbed } from './tabs.js';
 import { leastSure, legend, percent, perplexity, tokenView, visible } from './tokens.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 import { whatIfPanel } from './what_if_panel.js';
 
 /** @typedef {import('../debug.js').Record_} Record_ */

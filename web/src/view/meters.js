@@ -1,6 +1,6 @@
 // @ts-check
 // How full the session is: one control, with the details behind it, and a notice before the end.
-import { h, icon, setText } from '../dom.js';
+import { h, icon, newMemo, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { newSession } from '../prefs.js';
 import { currentChat, currentSession, forgotten, isFull, model, nextModel, runningTurn, subscribe } from '../state.js';
@@ -100,12 +100,14 @@ function drawDetails() {
   );
 }
 
-let noticeKey = '';
+const noticeMemo = newMemo();
 /** @param {'near' | 'full' | ''} kind @param {number} left @param {number} most */
 function setNotice(kind, left, most) {
-  const key = kind && `${kind} ${kind === 'near' ? left : ''}`;
-  if (key === noticeKey) return;
-  noticeKey = key;
+  noticeMemo([kind, kind === 'near' && left], () => drawFullNotice(kind, left, most));
+}
+
+/** @param {'near' | 'full' | ''} kind @param {number} left @param {number} most */
+function drawFullNotice(kind, left, most) {
   fullNotice.hidden = !kind;
   fullNotice.className = `full-notice ${kind}`;
   if (!kind) return;

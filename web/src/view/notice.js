@@ -1,7 +1,7 @@
 // @ts-check
 // What stands in the place of a conversation: the chat that has not begun, loading, a failure.
 import { show } from '../actions.js';
-import { h } from '../dom.js';
+import { h, newMemo } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { emptyView } from './empty.js';
@@ -23,17 +23,16 @@ function content() {
   return null;
 }
 
-let shownKey = '';
-subscribe('selection', () => (shownKey = ''));
+const memo = newMemo();
+let selections = 0; // each draws it anew
+subscribe('selection', () => selections++);
 
 /** @returns {boolean} whether there is one */
 export function drawNotice() {
   const chat = currentChat();
-  const key = `${state.current} ${chat?.phase} ${chat?.message} ${state.connection.phase === 'open'}`;
-  if (key !== shownKey) {
-    shownKey = key;
+  memo([selections, state.current, chat?.phase, chat?.message, state.connection.phase === 'open'], () => {
     notice.replaceChildren(...[content()].filter((element) => element !== null));
     notice.hidden = !notice.firstChild;
-  }
+  });
   return !notice.hidden;
 }

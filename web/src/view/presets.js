@@ -9,7 +9,7 @@ import { t } from '../text.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
 import { makeField, samplingRows } from './fields.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @typedef {import('../prefs.js').Preset} Preset */
 const FORMAT = 'parley.presets';

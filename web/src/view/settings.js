@@ -14,7 +14,7 @@ import { openManage } from './manage.js';
 import { openPresets } from './presets.js';
 import { openShortcuts } from './shortcuts.js';
 import { tabbed } from './tabs.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @typedef {'session' | 'new' | 'page'} Tab */
 const NAMES = /** @type {Record<Tab, string>} */ ({

@@ -4,7 +4,7 @@ import { archive, linkTo, loadMore, pin, remove, rename, search, show, showArchi
 import { copyText } from '../clipboard.js';
 import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
-import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
+import { h, icon, iconButton, newMemo, setAttribute, setText } from '../dom.js';
 import { afterFrame } from '../frame.js';
 import { withPanels } from '../late.js';
 import { setFresh, state, subscribe } from '../state.js';
@@ -14,7 +14,7 @@ import { confirmDialog } from './dialog.js';
 import { closeDrawer } from './layout_state.js';
 import { openMenu } from './menu.js';
 import { field, isComposing } from './message_field.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @typedef {import('../state.js').Session} Session */
 
@@ -61,8 +61,8 @@ class Item {
       onclick: () => sessionMenu(this.menu, id, () => this.rename()),
     });
     this.element = h('li', { class: 'item', 'data-id': id }, this.link, this.menu);
-    this.titleKey = '';
-    this.foundKey = '';
+    this.titleMemo = newMemo();
+    this.foundMemo = newMemo();
     this.update();
   }
 
@@ -90,9 +90,11 @@ class Item {
   // Where a search has found its words: the text around them, and the address of the turn.
   #drawFound() {
     const found = state.list.query ? state.list.found.get(this.id) : undefined;
-    const key = found ? `${found.turn} ${found.parts.join('\n')}` : '';
-    if (key === this.foundKey) return;
-    this.foundKey = key;
+    this.foundMemo([found], () => this.#redrawFound(found));
+  }
+
+  /** @param {import('../state.js').Found | undefined} found */
+  #redrawFound(found) {
     this.link.classList.toggle('with-found', !!found);
     this.found?.remove();
     this.found = found ? h('span', { class: 'item-found', dir: 'auto' }, ...found.parts.map((part, i) => (i % 2 ? h('mark', null, part) : part))) : null;
@@ -104,9 +106,11 @@ class Item {
   /** @param {string} title */
   #drawTitle(title) {
     const words = state.list.query.split(/\s+/u).filter(Boolean);
-    const key = `${title}\n${words.join(' ')}`;
-    if (key === this.titleKey) return;
-    this.titleKey = key;
+    this.titleMemo([title, words], () => this.#redrawTitle(title, words));
+  }
+
+  /** @param {string} title @param {string[]} words */
+  #redrawTitle(title, words) {
     const found = words.length && new RegExp(`(${words.map((word) => word.replace(/[^\p{L}\p{N}]/gu, '\\$&')).join('|')})`, 'gi');
     this.title.replaceChildren(...(found ? title.split(found).map((part, i) => (i % 2 ? h('mark', null, part) : part)) : [title]));
   }

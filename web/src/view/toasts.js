@@ -1,6 +1,7 @@
 // @ts-check
 // Short messages that disappear. Errors stay longer; each can be dismissed.
 import { h, iconButton } from '../dom.js';
+import { onToast } from '../notices.js';
 import { t } from '../text.js';
 
 const INFO_MS = 4000;
@@ -11,11 +12,7 @@ const MAX = 4;
 // The region must exist before the first message, or screen readers miss it.
 export const toasts = h('div', { class: 'toasts', role: 'status', 'aria-live': 'polite' });
 
-/**
- * @param {string} message @param {'info' | 'error'} [kind]
- * @param {{label: string, run: () => void, ms: number}} [action] offered for so long
- */
-export function toast(message, kind = 'info', action) {
+onToast((message, kind = 'info', action) => {
   for (const shown of toasts.children) if (shown.firstChild?.textContent === message) shown.remove();
   const element = h(
     'div',
@@ -39,4 +36,4 @@ export function toast(message, kind = 'info', action) {
   toasts.append(element);
   while (toasts.children.length > MAX) toasts.firstChild?.remove();
   setTimeout(() => element.remove(), action?.ms ?? Math.max(kind === 'error' ? ERROR_MS : INFO_MS, message.length * READING_MS));
-}
+});

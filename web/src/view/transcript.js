@@ -21,7 +21,7 @@ import { markFound } from './found.js';
 import { openMenu } from './menu.js';
 import { field, touchScreen } from './message_field.js';
 import { drawNotice, notice } from './notice.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 import { drawPending } from './pending_view.js';
 import { copyLink } from './sidebar.js';
 import { TurnView } from './turn.js';

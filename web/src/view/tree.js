@@ -10,7 +10,7 @@ import { t } from '../text.js';
 import { wasGiven, wasSentBack, wasWritten } from '../turns.js';
 import { openPanel } from './dock.js';
 import { inspect } from './inspector.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 
 /** @typedef {import('../branching.js').Outlined} Outlined */
 /** @typedef {{turn: Outlined, depth: number, versions: number[], version: number}} Row versions: all turns behind the same one */

@@ -12,7 +12,7 @@ import { AnswerFoot } from './answer_foot.js';
 import { bubble } from './bubble.js';
 import { messageEditor } from './message_editor.js';
 import { field, writeMessage } from './message_field.js';
-import { toast } from './toasts.js';
+import { toast } from '../notices.js';
 import { versionSwitch, WHAT } from './versions.js';
 
 /** @typedef {import('../state.js').Turn} Turn */

@@ -1,7 +1,7 @@
 // @ts-check
 // What if: other values from a turn on, and both answers side by side.
 import { show } from '../actions.js';
-import { h, icon, setText } from '../dom.js';
+import { h, icon, newMemo, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { state } from '../state.js';
 import { t } from '../text.js';
@@ -58,7 +58,7 @@ export function whatIfPanel(session, record, close) {
   /** @type {Map<import('../what_if.js').Pair, {key: string, element: Element}>} */
   let drawn = new Map();
   const status = h('p', { class: 'replay-runs', role: 'status' });
-  let statusKey = '';
+  const statusMemo = newMemo();
 
   // Only what has changed, so that a button can be pressed while an answer streams.
   /** @param {import('../what_if.js').Run} run */
@@ -79,10 +79,12 @@ export function whatIfPanel(session, record, close) {
 
   /** @param {import('../what_if.js').Run} run */
   function drawStatus(run) {
+    statusMemo([run.session, run.phase, run.left, run.message, run.pairs.length], () => redrawStatus(run));
+  }
+
+  /** @param {import('../what_if.js').Run} run */
+  function redrawStatus(run) {
     const running = run.phase === 'running';
-    const key = `${run.session} ${run.phase} ${run.left} ${run.message} ${run.pairs.length}`;
-    if (key === statusKey) return;
-    statusKey = key;
     button.disabled = running;
     const action = (/** @type {string} */ label, /** @type {() => void} */ onclick) =>
       h('button', { type: 'button', class: 'button small', onclick }, label);

@@ -1,0 +1,12 @@
+// @ts-check
+// Short messages that the code says and view/toasts.js shows: what says one does not import a view.
+
+/** @typedef {{label: string, run: () => void, ms: number}} Offer offered for so long */
+/** @typedef {(message: string, kind?: 'info' | 'error', offer?: Offer) => void} Show */
+
+/** @type {Show} */
+let show = () => {};
+/** @param {Show} view */
+export const onToast = (view) => (show = view);
+/** @type {Show} */
+export const toast = (message, kind, offer) => show(message, kind, offer);
