@@ -16,3 +16,15 @@ enum { INT4_GROUP = 128 };
 // large for its type.
 int int4_quantize_row(const struct tensor_view *v, int64_t row, enum dtype scale_dtype,
                       uint32_t *codes, float *scales, float *work);
+// The same for inputs that are known (int4_calibrated.c), where `factors` has int4_factors' results of all blocks of
+// columns, INT4_BLOCK numbers for each column.
+int int4_quantize_row_calibrated(const struct tensor_view *v, int64_t row, enum dtype scale_dtype,
+                                 const float *factors, uint32_t *codes, float *scales, float *work);
+enum { INT4_BLOCK = 512 }; // columns that take up each other's rounding errors
+// h: (n, n) the sum of x^T x of n columns, its upper half is read. It becomes U with (H + damping)^-1 = U^T U, U upper
+// triangular. E_INVAL: h holds a value that is infinite or NaN.
+int int4_factors(float *h, int64_t n, struct err *err);
+// The scale, a value of scale_dtype, with the least weighted squared error of a group x (INT4_GROUP) with weights
+// (INT4_GROUP, not negative); and the integer of a value, given 1 / scale.
+float int4_best_scale(const float *x, const float *weights, enum dtype scale_dtype);
+float int4_integer(float x, float inverse);

@@ -6,6 +6,7 @@ import path from 'node:path';
 import test from 'node:test';
 import { temporaryFolder } from './harness.mjs';
 import { chat, good, json as jsonOf, run } from './run.mjs';
+import { takeApart } from './safetensors.mjs';
 
 const demo = 'configs/demo-model';
 
@@ -122,6 +123,29 @@ test('int4: a folder in the format of compressed-tensors, and what it costs', as
   await refused(['quantize', '--model', 'tests/fixtures/models/llama', '--output', path.join(folder, 'x'), '--weight-dtype', 'int4'],
     /no matrix of outputs by inputs whose inputs 128 divides/);
   await refused(['quantize', '--model', out, '--output', path.join(folder, 'x'), '--weight-dtype', 'int4'], /quantization_config already/);
+});
+
+test('int4 --calibrate: less changes on the text, and other matrices than those of linear layers are as without it', async (t) => {
+  const folder = temporaryFolder(t), kl = {}, weights = {}, file = path.join(folder, 'chat.txt');
+  writeFileSync(file, chat);
+  for (const [name, more] of [['plain', []], ['calibrated', ['--calibrate', file]], ['again', ['--calibrate', '-']]]) {
+    const out = path.join(folder, name);
+    const written = await json(['quantize', '--model', demo, '--output', out, '--weight-dtype', 'int4', ...more], { input: chat });
+    assert.equal(written.matrices, 56);
+    kl[name] = (await json(['score', '--model', demo, '--text', '-', '--compare-model', out], { input: chat })).mean_kl;
+    weights[name] = takeApart(path.join(out, 'model.safetensors'));
+  }
+  assert.ok(kl.calibrated < 0.7 * kl.plain, `KL ${kl.calibrated}, ${kl.plain} without`);
+  assert.deepEqual(weights.again.data, weights.calibrated.data);
+  const { header, data } = weights.calibrated, bytes = ({ data: all }, name) => all.subarray(...header[name].data_offsets);
+  for (const name of Object.keys(header).filter((key) => key !== '__metadata__'))
+    assert.equal(bytes({ data }, name).equals(bytes(weights.plain, name)), !/weight_(packed|scale)$/.test(name), name);
+  const quantize = ['quantize', '--model', demo, '--output', path.join(folder, 'x'), '--calibrate'];
+  await refused([...quantize, file], /--calibrate needs --weight-dtype int4 and --format folder/, 2);
+  await refused([...quantize, path.join(folder, 'none.txt'), '--weight-dtype', 'int4'], /none\.txt/);
+  writeFileSync(file, '');
+  await refused([...quantize, file, '--weight-dtype', 'int4'], /the calibration text has no token/);
+  assert.ok(!existsSync(path.join(folder, 'x')));
 });
 
 test('score --compare-weights: as much context as the model has', async () => {

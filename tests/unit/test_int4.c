@@ -3,6 +3,7 @@
 #include "tests/cmocka.h"
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { GROUPS = 3, COLS = GROUPS * INT4_GROUP };
 
@@ -92,8 +93,74 @@ static void ends_test(void **state) {
     assert_int_equal(quantize(x, DTYPE_F32, codes, scales), E_INVAL);
 }
 
+// (x - q) H (x - q)^T of the columns of one block.
+static double error_on(const double *h, const float *x, const uint32_t *codes,
+                       const float *scales) {
+    double sum = 0;
+    for (int i = 0; i < COLS; i++)
+        for (int k = 0; k < COLS; k++)
+            sum += h[i * COLS + k] * (double)(x[i] - value_of(codes, scales, i)) *
+                   (double)(x[k] - value_of(codes, scales, k));
+    return sum;
+}
+
+// Inputs of few directions: what is rounded up in one column can be rounded down in another.
+static void sum_inputs(double *h, float *factors) {
+    enum { TOKENS = 600, DIRECTIONS = 60 };
+    static float way[DIRECTIONS][COLS];
+    for (int i = 0; i < DIRECTIONS; i++)
+        for (int k = 0; k < COLS; k++) way[i][k] = random_value();
+    for (int t = 0; t < TOKENS; t++) {
+        double in[COLS];
+        for (int k = 0; k < COLS; k++) in[k] = 0.1 * (double)random_value();
+        for (int i = 0; i < DIRECTIONS; i++) {
+            const double much = (double)random_value();
+            for (int k = 0; k < COLS; k++) in[k] += much * (double)way[i][k];
+        }
+        for (int i = 0; i < COLS; i++)
+            for (int k = 0; k < COLS; k++) h[i * COLS + k] += in[i] * in[k];
+    }
+    for (int i = 0; i < COLS * COLS; i++) factors[i] = (float)h[i];
+}
+
+static void calibrated_test(void **state) {
+    static double h[COLS * COLS];
+    static float factors[COLS * INT4_BLOCK];
+    struct err err = {0};
+    double plain = 0, mine = 0;
+    sum_inputs(h, factors);
+    assert_int_equal(int4_factors(factors, COLS, &err), 0);
+    for (int round = 0; round < 20; round++) {
+        float x[COLS], scales[GROUPS], work[COLS];
+        uint32_t codes[COLS / 8];
+        for (int k = 0; k < COLS; k++) x[k] = random_value();
+        const struct tensor_view v = {x, DTYPE_F32, 1, COLS, COLS, 1, NULL, 0};
+        assert_int_equal(quantize(x, DTYPE_F32, codes, scales), 0);
+        plain += error_on(h, x, codes, scales);
+        assert_int_equal(
+            int4_quantize_row_calibrated(&v, 0, DTYPE_F32, factors, codes, scales, work), 0);
+        mine += error_on(h, x, codes, scales);
+    }
+    if (mine > 0.5 * plain) fail_msg("%g with the inputs known, %g without", mine, plain);
+}
+
+// Columns that are never used, and inputs that are no numbers.
+static void no_inputs_test(void **state) {
+    static float factors[INT4_GROUP * INT4_GROUP];
+    struct err err = {0};
+    assert_int_equal(int4_factors(factors, INT4_GROUP, &err), 0);
+    for (int i = 0; i < INT4_GROUP; i++)
+        for (int k = 0; k < INT4_GROUP; k++)
+            assert_true(factors[i * INT4_GROUP + k] == (float)(i == k));
+    factors[5] = NAN;
+    assert_int_equal(int4_factors(factors, INT4_GROUP, &err), E_INVAL);
+    assert_non_null(strstr(err.text, "infinite or no numbers"));
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(least_error_test),
-                                       cmocka_unit_test(grid_test), cmocka_unit_test(ends_test)};
+                                       cmocka_unit_test(grid_test), cmocka_unit_test(ends_test),
+                                       cmocka_unit_test(calibrated_test),
+                                       cmocka_unit_test(no_inputs_test)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

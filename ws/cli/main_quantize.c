@@ -1,12 +1,15 @@
 // parley quantize: writes a model folder with matrices of 8 or 4 bits, or a GGUF file.
 #include "base/log.h"
+#include "engine/convert/calibrate.h"
 #include "engine/convert/to_gguf.h"
 #include "engine/model/quantize.h"
 #include "ws/cli/cli.h"
 
+#define TEXT_BYTES ((size_t)64 << 20)
+
 enum output_format { OUTPUT_FOLDER, OUTPUT_GGUF };
 struct settings {
-    char *model, *output;
+    char *model, *output, *calibrate;
     int format; // enum output_format
     int weight_dtype;
     bool json;
@@ -20,6 +23,9 @@ static const struct config_key keys[] = {
     CHOICE("", weight_dtype, "int8|fp8|int4|q8_0|q4_0|f16|bf16", "int8",
            "Format of the matrices. In a folder int8, fp8 (e4m3), or int4 (groups of 128 columns). "
            "In a GGUF file q8_0 (int8 means the same), q4_0 (likewise int4), f16 or bf16."),
+    TEXT("", calibrate, "", "FILE",
+         "Text like the model's use (- is the standard input): int4 rounds so that what the model "
+         "computes on it changes least."),
     BOOL("", json, "off", "Print JSON."),
 };
 
@@ -66,16 +72,37 @@ static int report(const struct settings *s, const struct written *r, struct err 
     return cli_json_end(&j, err);
 }
 
+static int calibrate(const struct settings *s, struct calibration **out, struct err *err) {
+    struct buf text;
+    int rc = strcmp(s->calibrate, "-") == 0 ? cli_read_stdin(&text, TEXT_BYTES, err)
+                                            : buf_read_file(&text, s->calibrate, TEXT_BYTES, err);
+    const struct calibrate_options o = {.model_dir = s->model,
+                                        .text = rc == 0 ? buf_z(&text) : NULL,
+                                        .text_len = text.len,
+                                        .progress = cli_progress,
+                                        .progress_ctx = "calibrating",
+                                        .stop = cli_stop_on_signal()};
+    if (rc == 0) rc = calibrate_run(out, &o, err);
+    buf_release(&text);
+    return rc;
+}
+
 static int write_folder(const struct settings *s, struct written *out, struct err *err) {
     struct quantize_result result;
+    struct calibration *c = NULL;
+    if (s->calibrate[0]) TRY(calibrate(s, &c, err));
     const struct quantize_options o = {.model_dir = s->model,
                                        .out_dir = s->output,
                                        .weights =
                                            (enum weight_format)formats[s->weight_dtype].folder,
                                        .progress = cli_progress,
                                        .progress_ctx = "quantizing",
+                                       .factors = c ? calibration_find : NULL,
+                                       .factors_ctx = c,
                                        .stop = cli_stop_on_signal()};
-    TRY(quantize_write(&o, &result, err));
+    const int rc = quantize_write(&o, &result, err);
+    calibration_free(c);
+    if (rc < 0) return rc;
     *out = (struct written){result.n_matrices, result.bytes_before, result.bytes_after};
     return 0;
 }
@@ -103,6 +130,8 @@ static int run(void *settings, char **words, struct err *err) {
         return cli_usage(err, "GGUF files have q8_0, q4_0, f16 and bf16, not fp8");
     if (!gguf && formats[s->weight_dtype].folder == NOT_HERE)
         return cli_usage(err, "a folder has int8, fp8 or int4; the other types need --format gguf");
+    if (s->calibrate[0] && (gguf || formats[s->weight_dtype].folder != WEIGHTS_INT4))
+        return cli_usage(err, "--calibrate needs --weight-dtype int4 and --format folder");
     log_set_level(LOG_WARN);
     TRY(gguf ? write_gguf(s, &result, err) : write_folder(s, &result, err));
     return report(s, &result, err);
@@ -116,8 +145,10 @@ const struct cli_command command_quantize = {
              "same as\n--weight-dtype produces while loading, or 4 bits and a scale for each 128 "
              "columns. int8: in\nthe layout that the CPU maps and shares between processes. fp8: "
              "e4m3 in the format of\ncompressed-tensors, which other programs read. int4: that "
-             "format's W4A16, scales chosen for\nthe least squared error; the embedding and the "
-             "head stay as they are. With --format gguf it\nwrites one file with weights, "
+             "format's W4A16, scales chosen for\nthe least squared error, or with --calibrate for "
+             "the least error on a text; the "
+             "embedding and\nthe head stay as they are. With --format gguf it\nwrites one file "
+             "with weights, "
              "tokenizer and chat template, in q4_0 with scales of the least\nsquared error and "
              "the embedding and head in q8_0; a model that the file cannot describe is\nrefused. "
              "`parley score --compare-weights` measures the loss of accuracy.",
