@@ -39,14 +39,16 @@ enum op_feature {
     OP_LATENT = 1 << 12,       // linear_heads, linear_heads_bytes, copy_parts; caches of latents
     OP_GROUPS = 1 << 13,       // weights of few bits (kernels/groups.h)
     OP_GROUPS_LINEAR =
-        1 << 14 // the same for linear and its fusions alone, not in experts, embed, linear_heads
+        1 << 14, // the same for linear and its fusions alone, not in embed, linear_heads
+    // With OP_GROUPS_LINEAR: in experts too, where all of a layer's have one format.
+    OP_GROUPS_EXPERTS = 1 << 15
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
         "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
         "embeddings for each layer", "scaled or capped logits", "experts", "latent attention",     \
-        "weights of few bits", "weights of few bits in linear alone"
+        "weights of few bits", "weights of few bits in linear alone", "experts of few bits"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has

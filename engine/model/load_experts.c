@@ -48,7 +48,7 @@ static void stacked_parts(const struct loader *l, const struct feed_config *f, i
         parts[i].transposed = t->experts_turned && !blocks;
         parts[i].stack = f->experts.n_experts;
         parts[i].at = e;
-        parts[i].not_linear = true;
+        parts[i].expert = true;
         parts[i].bare = t->experts_bare && !blocks;
         if (down) continue;
         parts[i].first = t->experts_turned ? i % ups : i % ups * width;
@@ -68,8 +68,13 @@ static void single_parts(const struct loader *l, const struct feed_config *f, in
                  stems[i] ? stems[i] : "");
         parts[i] = i < 2 ? matrix_part(names->stem[i], width, hidden, mine, range_whole(hidden))
                          : matrix_part(names->stem[i], hidden, width, range_whole(hidden), mine);
-        parts[i].not_linear = true;
+        parts[i].expert = true;
     }
+}
+
+static bool same_numbers(const struct weight *a, const struct weight *b) {
+    return a->dtype == b->dtype && a->block_k == b->block_k &&
+           (a->dtype != DTYPE_U8 || a->layout == b->layout);
 }
 
 static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, enum form form,
@@ -87,8 +92,7 @@ static int load_each(struct loader *l, struct experts_weights *w, int32_t layer,
         TRY(loader_matrix(l, w ? &w->down[e] : NULL, layer, &parts[2], 1, err));
         // The loops over a layer's experts are those of the first one's numbers.
         if (w && l->packing && e > 0 &&
-            (w->up[e].dtype != w->up[0].dtype || w->down[e].dtype != w->down[0].dtype ||
-             w->up[e].block_k != w->up[0].block_k))
+            (!same_numbers(&w->up[e], &w->up[0]) || !same_numbers(&w->down[e], &w->down[0])))
             return err_set(err, E_UNSUPPORTED,
                            "the experts %d and 0 of layer %d are stored in different formats", e,
                            layer);

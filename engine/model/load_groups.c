@@ -43,12 +43,14 @@ bool loader_groups(const struct loader *l, const struct part *parts,
     for (int i = 0; i < n; i++) stored += checkpoint_groups(l->cp, tensors[i], &f);
     if (stored == 0) return false;
     const uint32_t features = l->m->backend->ops->features;
-    const bool other_ops = parts[0].not_linear || parts[0].looked_up;
+    const uint32_t wanted = parts[0].not_linear || parts[0].looked_up ? OP_GROUPS
+                            : parts[0].expert ? OP_GROUPS | OP_GROUPS_EXPERTS
+                                              : OP_GROUPS | OP_GROUPS_LINEAR;
     const char *why =
         !(features & (OP_GROUPS | OP_GROUPS_LINEAR)) ? "the device has no weights of few bits"
-        : other_ops && !(features & OP_GROUPS)       ? "the device has them in linear layers alone"
-        : stored < n                                 ? "it is stacked with matrices of floats"
-                                                     : refusal(l, parts, tensors, n);
+        : !(features & wanted) ? "the device has them in linear layers and experts alone"
+        : stored < n           ? "it is stacked with matrices of floats"
+                               : refusal(l, parts, tensors, n);
     if (why && l->packing)
         log_info("model.widened", "tensor=%s to=f32 because=%s",
                  log_quote(quoted, sizeof quoted, tensors[0]->name), why);

@@ -2,7 +2,8 @@
 //
 // One row: one launch whose blocks stay (experts_stay.cu). Few rows: each block takes rows of one expert's
 // matrix and finds the pairs (row, expert) of that expert by itself (experts_few.cu). Many rows: pairs are sorted
-// by expert first, and blocks take tiles of them (experts_many.cu). The kernel here takes any shape and dtype.
+// by expert first, and blocks take tiles of them (experts_many.cu). Weights of few bits have kernels of their own for both
+// (experts_groups.cu). The kernel here takes any other shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
 //   up        hidden values of each pair, activated
@@ -186,23 +187,43 @@ struct experts_product product_of(const struct cuda_experts *a, const struct lay
     return p;
 }
 
+bool has_fast(const struct experts_product *p) {
+    return p->w_dtype == DTYPE_U8 || experts_covered(p);
+}
+
+int multiply(const struct experts_product *p, const struct weight *w, bool few,
+             cudaStream_t stream) {
+    if (p->w_dtype == DTYPE_U8) return experts_groups(p, w, few, stream);
+    if (!experts_covered(p)) return experts_any(p, w, stream);
+    return few ? experts_few(p, w, stream) : experts_many(p, w, stream);
+}
+
+// Results of all pairs, by one launch for both products or by one for each.
+int results(const struct cuda_experts *a, const struct experts_product *up,
+            const struct experts_product *down, cudaStream_t stream) {
+    if (up->w_dtype == DTYPE_U8 && down->w_dtype == DTYPE_U8 && !a->deterministic) {
+        const int rc = experts_groups_stay(up, down, a, stream);
+        if (rc != CUDA_UNSUPPORTED) return rc;
+    }
+    const bool few = has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
+    if (!few) {
+        pdl_launch(sort_kernel, dim3((unsigned)up->n_experts), dim3(THREADS), 0, stream,
+                   (int32_t *)up->first, (int32_t *)up->order, a->ids, up->pairs, up->n_experts);
+        TRY(cuda_launched("experts_sort"));
+    }
+    TRY(multiply(up, a->args.up, few, stream));
+    return multiply(down, a->args.down, few, stream);
+}
+
 int run(const struct cuda_experts *a, cudaStream_t stream) {
     const struct layout l = layout_of(a->n, &a->args, a->dtype);
     const struct experts_product up = product_of(a, &l, a->args.up, false);
     const struct experts_product down = product_of(a, &l, a->args.down, true);
-    const bool fast = experts_covered(&up) && experts_covered(&down);
-    const bool few = fast && (a->deterministic || a->n <= FEW_ROWS);
-    const int rc =
-        fast && !a->deterministic ? experts_stay(&up, &down, a, stream) : CUDA_UNSUPPORTED;
-    if (rc != CUDA_UNSUPPORTED) return rc;
-    if (!few) {
-        pdl_launch(sort_kernel, dim3((unsigned)up.n_experts), dim3(THREADS), 0, stream,
-                   (int32_t *)up.first, (int32_t *)up.order, a->ids, up.pairs, up.n_experts);
-        TRY(cuda_launched("experts_sort"));
+    if (experts_covered(&up) && experts_covered(&down) && !a->deterministic) {
+        const int rc = experts_stay(&up, &down, a, stream);
+        if (rc != CUDA_UNSUPPORTED) return rc;
     }
-    auto multiply = few ? experts_few : fast ? experts_many : experts_any;
-    TRY(multiply(&up, a->args.up, stream));
-    TRY(multiply(&down, a->args.down, stream));
+    TRY(results(a, &up, &down, stream));
     const int64_t all = (int64_t)a->n * down.rows;
     DISPATCH(a->dtype,
              pdl_launch(combine_kernel<T>, dim3((unsigned)((all + THREADS - 1) / THREADS)),

@@ -1,5 +1,4 @@
-// Shared by the kernels of experts (experts.cu, experts_few.cu, experts_many.cu): a product of pairs (row,
-// expert) with a matrix of their expert.
+// Shared by the kernels of experts (experts*.cu): a product of pairs (row, expert) with a matrix of their expert.
 //
 // No count comes to the host: grids are bounds, and blocks find their part by the ids alone. The matrices'
 // addresses are launch arguments, so nothing is allocated and a recorded step holds them.
@@ -10,7 +9,7 @@
 // The matrices of all experts.
 template <int MOST> struct experts_table {
     const void *w[MOST];
-    const float *scale[MOST]; // 8 bits
+    const float *scale[MOST]; // 8 bits and fewer
 };
 
 // One product: `up` makes hidden values of x, `down` results of hidden values.
@@ -19,7 +18,7 @@ struct experts_product {
     enum activation act;
     float limit;
     enum dtype dtype, w_dtype;
-    int32_t rows, cols, ld, block_k; // of a matrix
+    int32_t rows, cols, ld, block_k; // of a matrix; ld: few bits' layout (groups.h)
     int32_t width;                   // of a hidden row
     const float *bias;               // (n_experts, rows) or NULL
     const void *x;                   // (n, cols); down: hidden (pairs, cols)
@@ -41,14 +40,20 @@ __device__ __forceinline__ float gated_value(const struct experts_product &p, fl
     return activated(p.act, gate) * other;
 }
 
-// Launches of the three kinds; the table has `n_experts` of MOST entries.
+// Launches of the kinds; the table has `n_experts` of MOST entries. All but `few` take sorted pairs.
 int experts_few(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_many(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_any(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
+// Weights of few bits, for few rows or many.
+int experts_groups(const struct experts_product *p, const struct weight *w, bool few,
+                   cudaStream_t stream);
 // Both products and the sum, of one row. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
 int experts_stay(const struct experts_product *up, const struct experts_product *down,
                  const struct cuda_experts *a, cudaStream_t stream);
-// Whether the fast two cover this product.
+// Results of both products, of one row and weights of few bits. CUDA_UNSUPPORTED likewise, or for other kinds.
+int experts_groups_stay(const struct experts_product *up, const struct experts_product *down,
+                        const struct cuda_experts *a, cudaStream_t stream);
+// Whether the fast two of 16 bits cover this product.
 bool experts_covered(const struct experts_product *p);
 
 template <int MOST>

@@ -21,6 +21,7 @@
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/gemv_items.cuh"
 #include "kernels/cuda/mma.cuh"
+#include "kernels/cuda/stay_meeting.cuh"
 #include <algorithm>
 
 namespace {
@@ -39,41 +40,17 @@ struct stay_job {
     const float *weights;
     void *y;
     bool add;
-    // Two words, zero before and after the launch: blocks that arrived, blocks that left.
-    uint32_t *meeting;
+    uint32_t *meeting; // stay_meeting.cuh
     int32_t up_tiles, down_tiles, stages;
     int32_t sum_floats;            // of a buffer
     int32_t x_pitch, hidden_pitch; // in shared memory
 };
-
-// All blocks' hidden values are in memory.
-__device__ __forceinline__ void wait_for_all(const uint32_t *meeting, int lane) {
-    uint32_t there = 0;
-    while (lane == 0 && there < gridDim.x)
-        asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(there) : "l"(meeting) : "memory");
-    __syncwarp();
-}
-__device__ __forceinline__ void arrive(uint32_t *meeting, int lane) {
-    __threadfence();
-    __syncwarp();
-    if (lane == 0) atomicAdd(meeting, 1);
-}
 
 template <typename T>
 __device__ __forceinline__ void multiply(float (&sum)[4], uint4 c, uint4 d, uint4 b) {
     const uint32_t low[4] = {c.x, d.x, c.y, d.y}, high[4] = {c.z, d.z, c.w, d.w};
     mma(sum, low, b.x, b.y, T());
     mma(sum, high, b.z, b.w, T());
-}
-
-// 16 bytes past L1, for values that this launch has written.
-__device__ __forceinline__ uint4 load_fresh(const void *from) {
-    uint4 v;
-    asm volatile("ld.global.cg.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from)
-                 : "memory");
-    return v;
 }
 
 // The ends of items, by the ninth warp.
@@ -159,17 +136,15 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
         bool arrived = false;
         int c = 0;
         for (int item = (int)blockIdx.x; item < n_items; item += grid, c++) {
-            if (item >= n_up && !arrived) arrive(j.meeting, lane), arrived = true;
+            if (item >= n_up && !arrived) meeting_arrive(j.meeting, lane), arrived = true;
             if (item < n_up)
                 f.up(item, c);
             else
                 f.down(item - n_up, c);
             mbarrier_arrive(EMPTY + c % BUFFERS);
         }
-        if (!arrived) arrive(j.meeting, lane);
-        // The last block to come here is behind all waits.
-        if (lane == 0 && atomicAdd(j.meeting + 1, 1) == gridDim.x - 1)
-            ((volatile uint32_t *)j.meeting)[0] = 0, ((volatile uint32_t *)j.meeting)[1] = 0;
+        if (!arrived) meeting_arrive(j.meeting, lane);
+        meeting_leave(j.meeting, lane);
         return;
     }
 
@@ -234,7 +209,7 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
     for (int item = (int)blockIdx.x; item < n_items; item += grid, c++) {
         const bool down = item >= n_up;
         if (down && !met) {
-            wait_for_all(j.meeting, lane);
+            meeting_wait(j.meeting, lane);
             const int row = j.hidden_pitch, all = j.down.n_chosen * row;
             for (int i = (int)threadIdx.x * 8; i < all; i += MULTIPLYING * 8) {
                 const int pair = i / row, k = i % row;

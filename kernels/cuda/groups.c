@@ -141,7 +141,7 @@ static int32_t layout_of(const struct backend *be, const struct tensor_view *par
     // A zero is taken off the codes, where that is exact.
     const bool same =
         f->zero_kind == GROUP_ZERO_SAME && f->zero >= 0 && (f->book || f->zero <= 128);
-    if (!same && f->group < 32) return 0; // Q2_K: more scales and offsets than codes
+    if (!same && (f->book || f->group < 32)) return 0; // Q2_K: more scales and offsets than codes
     const int32_t zero = same && !f->book ? f->zero : 0;
     const int32_t book = !f->book ? 0
                          : same && f->book == group_book_e2m1 && f->zero == 16

@@ -21,9 +21,10 @@ struct groups_product {
 };
 
 // NB: tiles of 8 rows of x.
-template <typename T, int NB, bool OFFSET, int KIND>
+template <typename T, int NB, int KIND>
 __global__ void __launch_bounds__(THREADS)
     groups_kernel(const __grid_constant__ struct groups_product p) {
+    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
     extern __shared__ float x_sums[]; // (n, units), OFFSET
     __shared__ float parts[WARPS][16][NB * 8];
     __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
@@ -141,9 +142,10 @@ __global__ void __launch_bounds__(THREADS)
 }
 
 // A thread for 32 codes of a row.
-template <typename T, bool OFFSET, int KIND>
+template <typename T, int KIND>
 __global__ void __launch_bounds__(THREADS)
     groups_widen_kernel(T *dst, const __grid_constant__ struct groups_product p, int64_t n) {
+    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
     __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
     const struct groups_matrix &m = p.w;
     if (KIND == GROUPS_BOOKS) fill_table<T>(table, m.book);
@@ -181,26 +183,27 @@ struct groups_product product_of(const struct cuda_linear *a) {
     return {groups_matrix_of(a), a->y, a->x, a->bias, a->n, a->rows, a->cols, a->add, a->y_f32};
 }
 
-template <typename T, int NB, bool OFFSET, int KIND>
+template <typename T, int NB, int KIND>
 void launch_rows(const struct groups_product &p, cudaStream_t stream) {
-    auto kernel = groups_kernel<T, NB, OFFSET, KIND>;
+    auto kernel = groups_kernel<T, NB, KIND>;
     const size_t shared =
-        OFFSET ? (size_t)p.n * (size_t)(p.w.chunks * GROUPS_CHUNK / p.w.unit) * sizeof(float) : 0;
+        KIND == GROUPS_OFFSETS
+            ? (size_t)p.n * (size_t)(p.w.chunks * GROUPS_CHUNK / p.w.unit) * sizeof(float)
+            : 0;
     if (shared > 16384) cuda_allow_shared((const void *)kernel, shared);
     pdl_launch(kernel, dim3((unsigned)((p.rows + 15) / 16)), dim3(THREADS), shared, stream, p);
 }
 
-template <typename T, bool OFFSET, int KIND>
-int launch(struct groups_product p, cudaStream_t stream) {
+template <typename T, int KIND> int launch(struct groups_product p, cudaStream_t stream) {
     const int32_t n = p.n;
     for (int32_t row = 0; row < n; row += p.n) {
         p.n = n - row < MOST_ROWS ? n - row : MOST_ROWS;
         if (p.n <= 8)
-            launch_rows<T, 1, OFFSET, KIND>(p, stream);
+            launch_rows<T, 1, KIND>(p, stream);
         else if (p.n <= 16)
-            launch_rows<T, 2, OFFSET, KIND>(p, stream);
+            launch_rows<T, 2, KIND>(p, stream);
         else
-            launch_rows<T, 4, OFFSET, KIND>(p, stream);
+            launch_rows<T, 4, KIND>(p, stream);
         TRY(cuda_launched("groups"));
         p.x = (const T *)p.x + (int64_t)p.n * p.cols;
         p.y = (char *)p.y + (size_t)p.n * (size_t)p.rows * (p.y_f32 ? 4 : sizeof(T));
@@ -208,33 +211,26 @@ int launch(struct groups_product p, cudaStream_t stream) {
     return 0;
 }
 
-template <typename T, bool OFFSET, int KIND>
+template <typename T, int KIND>
 int widen(void *dst, const struct groups_product &p, cudaStream_t stream) {
     const int64_t n = ((int64_t)p.rows + 15) / 16 * p.w.chunks * 64;
-    groups_widen_kernel<T, OFFSET, KIND>
+    groups_widen_kernel<T, KIND>
         <<<(unsigned)((n + THREADS - 1) / THREADS), THREADS, 0, stream>>>((T *)dst, p, n);
     return cuda_launched("groups_widen");
 }
-
-// call<T, OFFSET, KIND>(...) by the layout.
-#define GROUPS_TYPED(T_, a_, call_, ...)                                                           \
-    ((a_)->ld & GROUPS_E2M1 ? call_<T_, false, GROUPS_NUMBERS>(__VA_ARGS__)                        \
-     : (a_)->ld & GROUPS_OFFSET                                                                    \
-         ? ((a_)->ld & GROUPS_BOOK ? call_<T_, true, GROUPS_BOOKS>(__VA_ARGS__)                    \
-                                   : call_<T_, true, GROUPS_OFFSETS>(__VA_ARGS__))                 \
-     : (a_)->ld & GROUPS_BOOK ? call_<T_, false, GROUPS_BOOKS>(__VA_ARGS__)                        \
-                              : call_<T_, false, GROUPS_INTEGERS>(__VA_ARGS__))
 
 } // namespace
 
 int cuda_groups_linear(const struct cuda_linear *a, cudaStream_t stream) {
     const struct groups_product p = product_of(a);
-    return a->dtype == DTYPE_BF16 ? GROUPS_TYPED(__nv_bfloat16, a, launch, p, stream)
-                                  : GROUPS_TYPED(__half, a, launch, p, stream);
+    if (a->dtype == DTYPE_BF16)
+        GROUPS_ALL_KINDS(p.w.kind, return (launch<__nv_bfloat16, KIND>(p, stream)));
+    GROUPS_ALL_KINDS(p.w.kind, return (launch<__half, KIND>(p, stream)));
 }
 
 int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t stream) {
     const struct groups_product p = product_of(a);
-    return a->dtype == DTYPE_BF16 ? GROUPS_TYPED(__nv_bfloat16, a, widen, dst, p, stream)
-                                  : GROUPS_TYPED(__half, a, widen, dst, p, stream);
+    if (a->dtype == DTYPE_BF16)
+        GROUPS_ALL_KINDS(p.w.kind, return (widen<__nv_bfloat16, KIND>(dst, p, stream)));
+    GROUPS_ALL_KINDS(p.w.kind, return (widen<__half, KIND>(dst, p, stream)));
 }

@@ -123,7 +123,7 @@ __device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
 
 } // namespace
 
-// KIND_ a constant of the matrix's kind.
+// KIND a constant of the matrix's kind; GROUPS_KINDS without books.
 #define GROUPS_KINDS(kind_, ...)                                                                   \
     do {                                                                                           \
         if ((kind_) == GROUPS_INTEGERS) {                                                          \
@@ -135,5 +135,14 @@ __device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
         } else {                                                                                   \
             constexpr int KIND = GROUPS_NUMBERS;                                                   \
             __VA_ARGS__;                                                                           \
+        }                                                                                          \
+    } while (0)
+#define GROUPS_ALL_KINDS(kind_, ...)                                                               \
+    do {                                                                                           \
+        if ((kind_) == GROUPS_BOOKS) {                                                             \
+            constexpr int KIND = GROUPS_BOOKS;                                                     \
+            __VA_ARGS__;                                                                           \
+        } else {                                                                                   \
+            GROUPS_KINDS(kind_, __VA_ARGS__);                                                      \
         }                                                                                          \
     } while (0)

@@ -1,62 +1,35 @@
 // linear for one row and weights of few bits (groups.h): y (rows) = round(norm(x)) W^T + bias, with activation or gate.
 //
-// Should be bound by reading the codes; reaches 37 % of the read rate (README.md, "Weights of few bits"). As gemv_stay.cu: up to two blocks stay on each multiprocessor and take items of 16 rows of
-// W (gated: 16 gates and the 16 rows that go with them). Eight warps take a chunk of 128 columns each in turn; one lane
-// of each asks for whole chunks, into a queue in shared memory that goes from one item to the next; a ninth warp
-// finishes items and draws further ones (gemv_items.cuh). sm_90a.
-//
-// Products are the tensor cores': W is A, x the first of B's eight columns. So a code costs one or two operations.
-// A group's sum is multiplied by its scale in F32.
+// As gemv_stay.cu: up to two blocks stay on each multiprocessor and take items of 16 rows of W (gated: 16 gates and the
+// 16 rows that go with them). Eight warps take a step of 256 columns each in turn; one lane of each asks for whole steps,
+// into a queue in shared memory that goes from one item to the next; a ninth warp finishes items and draws further ones
+// (gemv_items.cuh). sm_90a.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/gemv_items.cuh"
-#include "kernels/cuda/groups.cuh"
-#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/groups_raw.cuh"
 #include "kernels/cuda/norm_row.cuh"
 
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, BLOCKS = 2;
-constexpr int NORM_VECTORS = 2;           // of a thread: x is normed up to 4,096 columns
-constexpr int STAGES = 12;                // of a warp's queue, at most
-constexpr int X_CHUNK = GROUPS_CHUNK * 2; // bytes
+constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns
+constexpr int STAGES = 12;      // of a warp's queue, at most
 
 struct groups_stay {
     struct cuda_linear a;
     struct groups_matrix w;
+    struct groups_steps m;
     struct items items;
     int32_t stages, stage_bytes; // of a warp's queue
     int32_t bars;                // a barrier for each of the queues' stages
     int32_t x, sums, x_sums;     // where they lie behind the queues
 };
 
-// Eight columns of x from 8 v on, to the place where lanes find them: for each chunk and t, j after j, columns
-// 16 j + 2t, + 1, + 8, + 9.
-__device__ __forceinline__ void put_eight(char *x, int v, uint4 raw) {
-    char *to = x + v / 16 * X_CHUNK + v % 16 / 2 * 8 + v % 2 * 4;
-#pragma unroll
-    for (int t = 0; t < 4; t++) *(uint32_t *)(to + t * (X_CHUNK / 4)) = word_at(raw, t);
-}
-
-// The sums of x over units of columns, for offsets. u: unit.
-template <typename T> __device__ __forceinline__ float sum_of_unit(const char *x, int u, int unit) {
-    float sum = 0.0f;
-    for (int at = u * unit; at < (u + 1) * unit; at += 16) {
-        const char *from = x + at / GROUPS_CHUNK * X_CHUNK + at % GROUPS_CHUNK / 16 * 8;
-        for (int t = 0; t < 4; t++) {
-            const uint2 two = *(const uint2 *)(from + t * (X_CHUNK / 4));
-            const float2 a = unpack2(two.x, T()), b = unpack2(two.y, T());
-            sum += a.x + a.y + b.x + b.y;
-        }
-    }
-    return sum;
-}
-
 template <typename T, int KIND, bool GATED, bool NORMED>
 __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     groups_stay_kernel(const __grid_constant__ struct groups_stay j) {
 #ifdef PARLEY_SM90A
     constexpr int TILES = GATED ? 2 : 1;
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
     extern __shared__ __align__(16) char shared[];
     __shared__ volatile uint64_t known[KNOWN];
     const struct cuda_linear &a = j.a;
@@ -102,136 +75,77 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         return;
     }
 
-    const int n_steps = (w.chunks - warp + WARPS - 1) / WARPS; // this warp's, for an item
+    const struct groups_steps &m = j.m;
+    const int n_steps = (m.steps - warp + WARPS - 1) / WARPS; // this warp's, for an item
     const uint32_t queue = shared_address(shared) + (uint32_t)(warp * j.stages * j.stage_bytes);
     const uint32_t bars = shared_address(shared + j.bars) + (uint32_t)(warp * j.stages * 8);
-    const int half_tiles = a.rows / 32;              // gated
-    constexpr int scale_row = 16 * (OFFSET ? 8 : 4); // bytes of a tile's and group's scales
     if (lane < j.stages) mbarrier_init(bars + (uint32_t)(lane * 8), 1);
     mbarrier_init_done();
     __syncwarp();
-    // What is requested next: step `step_asked` of item `asked`.
+    // What is requested next: step `step_asked` of item `asked`, at these addresses.
     int step_asked = 0, asked = (int)blockIdx.x;
     uint32_t n_asked = 0; // items before it
     bool inside = true;   // it exists
+    const char *codes[TILES], *scales[TILES];
+    auto find = [&]() {
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const int64_t tile =
+                asked + i * (a.rows / 32); // gated: of 16 gates, and of the rows that go with them
+            codes[i] = (const char *)w.codes + (tile * w.chunks + warp * STEP) * GROUPS_CHUNK_BYTES;
+            scales[i] = (const char *)w.scales + tile * w.n_groups * groups_scale_row<KIND>() +
+                        warp * m.scale_bytes;
+        }
+    };
+    find();
     auto request = [&](int stage) {
+        if (n_steps == 0) return; // few columns: others have the item's steps
         if (step_asked == n_steps) {
             const int next = inside ? item_of(known, ++n_asked) : asked;
             inside = inside && next < j.items.n;
             if (inside) asked = next;
             step_asked = 0;
+            find();
         }
-        const int chunk = warp + step_asked * WARPS;
+        const int left = w.chunks - (warp + step_asked * WARPS) * STEP;
         step_asked++;
         if (!inside || lane != 0) return;
-        const uint32_t to = queue + (uint32_t)(stage * j.stage_bytes),
-                       bar = bars + (uint32_t)(stage * 8);
-        mbarrier_expect(bar, j.stage_bytes);
+        request_step<KIND, TILES>(queue + (uint32_t)(stage * j.stage_bytes),
+                                  bars + (uint32_t)(stage * 8), codes, scales, left, m);
 #pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const int64_t tile = asked + i * half_tiles;
-            tma_load_bytes(to + (uint32_t)(i * GROUPS_CHUNK_BYTES),
-                           (const char *)w.codes + (tile * w.chunks + chunk) * GROUPS_CHUNK_BYTES,
-                           GROUPS_CHUNK_BYTES, bar, READ_ONCE);
-            tma_load_bytes(to + (uint32_t)(TILES * GROUPS_CHUNK_BYTES + i * w.chunk_scale),
-                           (const char *)w.scales +
-                               (tile * w.n_groups + (chunk * GROUPS_CHUNK >> w.group_shift)) *
-                                   scale_row,
-                           w.chunk_scale, bar, READ_ONCE);
-        }
+        for (int i = 0; i < TILES; i++)
+            codes[i] += WARPS * STEP_CODES, scales[i] += WARPS * m.scale_bytes;
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
 
-    const int vectors = a.cols / 8, all = w.chunks * (GROUPS_CHUNK / 8);
+    // Whole warps, so that lanes can add up units; zeros behind the last column.
+    const int vectors = a.cols / 8, all = m.steps * STEP * (GROUPS_CHUNK / 8);
     if (NORMED) {
         struct norm_constants<NORM_VECTORS> constants;
         norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
         pdl_wait();
         norm_row<T, NORM_VECTORS, THREADS>((T *)sums, (const T *)a.x, a, constants,
                                            barrier_of_eight);
-        // Each thread moves what it has normed itself.
-        for (int v = (int)threadIdx.x; v < vectors; v += THREADS)
-            put_eight(x_here, v, *(const uint4 *)((const char *)sums + v * 16));
     } else {
         pdl_wait();
-        for (int v = (int)threadIdx.x; v < vectors; v += THREADS)
-            put_eight(x_here, v, *(const uint4 *)((const T *)a.x + v * 8));
     }
-    for (int v = vectors + (int)threadIdx.x; v < all; v += THREADS)
-        put_eight(x_here, v, make_uint4(0, 0, 0, 0));
+    // Each thread moves what it has normed itself.
+    const T *x_from = NORMED ? (const T *)sums : (const T *)a.x;
+    for (int v = (int)threadIdx.x; v < all; v += THREADS) {
+        uint4 raw = make_uint4(0, 0, 0, 0);
+        if (v < vectors) raw = *(const uint4 *)(x_from + v * 8);
+        put_eight<T, KIND>(x_here, v, raw);
+        if (raw_codes<T, KIND>::base != 0.0f) put_sums<T>(x_sums, v, raw, m.unit_shift);
+    }
     barrier_of_eight();
-    if (OFFSET) {
-        for (int u = (int)threadIdx.x; u < w.chunks * GROUPS_CHUNK / w.unit; u += THREADS)
-            x_sums[u] = sum_of_unit<T>(x_here, u, w.unit);
-        barrier_of_eight();
-    }
 
-    const uint32_t constant = code_constant<T, KIND>(w.zero);
-    const int in_unit = 1 << w.unit_shift,
-              units = 8 >> w.unit_shift; // steps of 16 columns; in a chunk
     int stage = 0, phase = 0;
     for (uint32_t c = 0; item_of(known, c) < j.items.n; c++) {
         float sum[TILES][2] = {};
-        for (int step = 0; step < n_steps; step++) {
-            const int chunk = warp + step * WARPS;
-            uint4 x[4] = {};
-            if (g == 0) {
-#pragma unroll
-                for (int i = 0; i < 4; i++)
-                    x[i] = *(const uint4 *)(x_here + chunk * X_CHUNK + t * (X_CHUNK / 4) + i * 16);
-            }
+        for (int step = warp; step < m.steps; step += WARPS) {
             ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
             const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
-            uint4 top[TILES], bottom[TILES];
-#pragma unroll
-            for (int i = 0; i < TILES; i++) {
-                const uint32_t codes = from + (uint32_t)(i * GROUPS_CHUNK_BYTES + lane * 16);
-                top[i] = load_shared(codes), bottom[i] = load_shared(codes + 512);
-            }
-            // Two sums of a tile's group, so that a product need not wait for the one before.
-            float of_group[TILES][2][4] = {};
-#pragma unroll
-            for (int word = 0; word < 4; word++) {
-                uint32_t first[TILES][4], second[TILES][4];
-#pragma unroll
-                for (int i = 0; i < TILES; i++) {
-                    code_pairs<T, KIND>(first[i], word_at(top[i], word), constant, nullptr);
-                    code_pairs<T, KIND>(second[i], word_at(bottom[i], word), constant, nullptr);
-                }
-#pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    const int step16 = 2 * word + h;
-#pragma unroll
-                    for (int i = 0; i < TILES; i++) {
-                        const uint32_t operand[4] = {first[i][2 * h], second[i][2 * h],
-                                                     first[i][2 * h + 1], second[i][2 * h + 1]};
-                        mma(of_group[i][h], operand, h ? x[word].z : x[word].x,
-                            h ? x[word].w : x[word].y, T());
-                    }
-                    if ((step16 + 1) & (in_unit - 1)) continue;
-                    const int u = step16 >> w.unit_shift;
-#pragma unroll
-                    for (int i = 0; i < TILES; i++) {
-                        const uint32_t scales =
-                            from + (uint32_t)(TILES * GROUPS_CHUNK_BYTES + i * w.chunk_scale +
-                                              u * scale_row + g * (scale_row / 16));
-                        const float one = of_group[i][0][0] + of_group[i][1][0],
-                                    other = of_group[i][0][2] + of_group[i][1][2];
-                        if (OFFSET) {
-                            const float by = x_sums[chunk * units + u];
-                            const float2 r = load_shared_pair(scales),
-                                         s = load_shared_pair(scales + 64);
-                            sum[i][0] = fmaf(r.y, by, fmaf(r.x, one, sum[i][0]));
-                            sum[i][1] = fmaf(s.y, by, fmaf(s.x, other, sum[i][1]));
-                        } else {
-                            sum[i][0] = fmaf(load_shared_float(scales), one, sum[i][0]);
-                            sum[i][1] = fmaf(load_shared_float(scales + 32), other, sum[i][1]);
-                        }
-#pragma unroll
-                        for (int e = 0; e < 8; e++) of_group[i][e / 4][e % 4] = 0.0f;
-                    }
-                }
-            }
+            groups_step<T, KIND, TILES>(sum, from, x_here, x_sums, step, m);
             __syncwarp(); // all lanes have read
             request(stage);
             if (++stage == j.stages) stage = 0, phase ^= 1;
@@ -240,7 +154,10 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         float *here = sums + (int)(c % BUFFERS) * sum_floats + warp * TILES * 16;
 #pragma unroll
         for (int i = 0; i < TILES; i++)
-            if (t == 0) here[i * 16 + g] = sum[i][0], here[i * 16 + 8 + g] = sum[i][1];
+            if (t == 0) {
+                here[i * 16 + g] = sum[i][0] * raw_codes<T, KIND>::factor;
+                here[i * 16 + 8 + g] = sum[i][1] * raw_codes<T, KIND>::factor;
+            }
         mbarrier_arrive(FULL + (int)(c % BUFFERS));
     }
 #endif
@@ -251,18 +168,17 @@ int launch_stay(struct groups_stay j, cudaStream_t stream) {
     constexpr int TILES = GATED ? 2 : 1;
     const struct cuda_linear &a = j.a;
     const struct cuda_device device = cuda_current_device();
-    const int n_steps = j.w.chunks / WARPS; // of a warp, at least
-    const int x_bytes = j.w.chunks * X_CHUNK;
+    j.m = groups_steps_of<T, KIND>(j.w);
+    const int x_bytes = groups_x_bytes(j.m);
     const int sum_bytes = BUFFERS * WARPS * TILES * 16 * (int)sizeof(float);
     const int own =
         NORMED && a.cols * (int)sizeof(T) > sum_bytes ? a.cols * (int)sizeof(T) : sum_bytes;
-    const int rest =
-        x_bytes + own +
-        (KIND == GROUPS_OFFSETS ? j.w.chunks * GROUPS_CHUNK / j.w.unit * (int)sizeof(float) : 0);
+    const int rest = x_bytes + own + groups_x_units(j.m) * (int)sizeof(float);
     const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
-    j.stage_bytes = TILES * (GROUPS_CHUNK_BYTES + j.w.chunk_scale);
+    j.stage_bytes = TILES * (STEP_CODES + j.m.scale_bytes);
     // A queue reaches at most two items ahead (gemv_items.cuh).
-    j.stages = min(min(STAGES, 2 * n_steps), (room - rest) / (WARPS * (j.stage_bytes + 8)));
+    const int fewest = max(j.m.steps / WARPS, 1); // steps of a warp that has any
+    j.stages = min(min(STAGES, 2 * fewest), (room - rest) / (WARPS * (j.stage_bytes + 8)));
     if (j.stages < 2) return CUDA_UNSUPPORTED;
     j.bars = j.stages * WARPS * j.stage_bytes;
     j.x = j.bars + j.stages * WARPS * 8;
@@ -296,7 +212,9 @@ int cuda_groups_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t
     j.a = *a;
     j.w = groups_matrix_of(a);
     j.items = {(a->rows / (gated ? 2 : 1) + 15) / 16, ticket};
-    if (!hopper_here() || j.w.kind == GROUPS_BOOKS || j.w.chunks < WARPS) return CUDA_UNSUPPORTED;
+    if (!hopper_here() || j.w.kind == GROUPS_BOOKS ||
+        (j.w.kind != GROUPS_NUMBERS && j.w.group < 32) || j.w.chunks < WARPS)
+        return CUDA_UNSUPPORTED;
     if (a->dtype == DTYPE_BF16)
         GROUPS_KINDS(j.w.kind, return (launch_kind<__nv_bfloat16, KIND>(j, stream)));
     GROUPS_KINDS(j.w.kind, return (launch_kind<__half, KIND>(j, stream)));

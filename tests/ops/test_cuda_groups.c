@@ -2,6 +2,7 @@
 // (test_linear_groups.c): formats that stay in few bits and formats that are widened, one row, few and many, parts, bias
 // and addition. With `deterministic` a row has the bits that it has alone. A norm, an activation or a gate that linear
 // computes gives the bits of the ops it replaces.
+#include "tests/ops/group_rows.h"
 #include "tests/ops/twin.h"
 
 static const struct group_format formats[] = {
@@ -16,44 +17,6 @@ static const struct group_format formats[] = {
     {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL}, // widened
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats };
-
-struct rows {
-    struct group_format f;
-    int32_t cols;
-};
-
-static uint32_t mix(int64_t row, int64_t i, uint32_t salt) {
-    uint32_t h = (uint32_t)row * 2654435761u ^ (uint32_t)i * 40503u ^ salt * 97u;
-    h ^= h >> 15;
-    h *= 2246822519u;
-    return h ^ h >> 13;
-}
-static float small(int64_t row, int64_t i, uint32_t salt) {
-    return (float)(mix(row, i, salt) % 2000) * 1e-5f - 0.008f;
-}
-
-static int fill_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
-    const struct rows *s = ctx;
-    for (int64_t k = 0; k < s->cols; k++)
-        out->codes[k] = (uint8_t)(mix(row, k, 1) % (s->f.bits == 4 ? 16 : 256));
-    for (int64_t g = 0; g < group_count(&s->f, s->cols); g++) {
-        const float v = small(row, g, 2);
-        if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
-        if (s->f.scale == GROUP_SCALE_BF16) ((uint16_t *)out->scales)[g] = bf16_from_f32(v);
-        if (s->f.scale == GROUP_SCALE_F32) ((float *)out->scales)[g] = v;
-        if (s->f.scale == GROUP_SCALE_NESTED)
-            ((int8_t *)out->scales)[g] = (int8_t)(mix(row, g, 3) % 64 - 32);
-        if (s->f.zero_kind == GROUP_MIN_F16)
-            ((uint16_t *)out->zeros)[g] = f16_from_f32(small(row, g, 4));
-        else
-            ((uint8_t *)out->zeros)[g] = (uint8_t)(mix(row, g, 5) % 16);
-    }
-    for (int64_t t = 0; t < group_tiles(s->cols); t++) {
-        out->supers[t] = f16_from_f32(small(row, t, 6));
-        out->min_supers[t] = f16_from_f32(small(row, t, 7));
-    }
-    return 0;
-}
 
 static void check_rows(const struct twin *w, struct weight *cpu, struct weight *gpu,
                        enum linear_mode mode, int32_t n, bool with_bias) {
@@ -94,8 +57,8 @@ static void check_rows(const struct twin *w, struct weight *cpu, struct weight *
 static void check_format(const struct twin *w, const struct group_format *f, int32_t rows,
                          int32_t cols, int n_parts) {
     static const int32_t counts[] = {1, 2, 8, 9, 17, 33, 150, 100};
-    const struct rows s = {*f, cols};
-    const struct group_source source = {*f, fill_row, &s};
+    const struct group_rows s = {*f, cols, 0};
+    const struct group_source source = {*f, group_rows_fill, &s};
     struct tensor_view v[2] = {{.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols},
                                {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols}};
     struct weight cpu, gpu;
@@ -139,8 +102,8 @@ static void sizes(const struct twin *w) {
 static void check_fused(const struct twin *w, const struct group_format *f, int32_t rows,
                         int32_t cols, enum norm_kind kind, bool gated) {
     const struct backend_ops *ops = w->gpu->ops;
-    const struct rows s = {*f, cols};
-    const struct group_source source = {*f, fill_row, &s};
+    const struct group_rows s = {*f, cols, 0};
+    const struct group_source source = {*f, group_rows_fill, &s};
     const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
     const int32_t width = rows / (gated ? 2 : 1);
     struct weight gpu;
@@ -190,11 +153,11 @@ static void fused(const struct twin *w) {
 
 static int refuse_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
     if (row == 40) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
-    return fill_row(ctx, row, out, err);
+    return group_rows_fill(ctx, row, out, err);
 }
 
 static void refusals(const struct twin *w) {
-    const struct rows s = {formats[0], 256};
+    const struct group_rows s = {formats[0], 256, 0};
     struct group_source source = {formats[0], refuse_row, &s};
     const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = 83, .cols = 256};
     struct weight gpu;

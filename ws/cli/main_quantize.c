@@ -24,8 +24,8 @@ static const struct config_key keys[] = {
            "Format of the matrices. In a folder int8, fp8 (e4m3), or int4 (groups of 128 columns). "
            "In a GGUF file q8_0 (int8 means the same), q4_0 (likewise int4), f16 or bf16."),
     TEXT("", calibrate, "", "FILE",
-         "Text like the model's use (- is the standard input): int4 rounds so that what the model "
-         "computes on it changes least."),
+         "Text like the model's use, or - for the standard input. int4 rounds so that what the "
+         "model computes on it changes least."),
     BOOL("", json, "off", "Print JSON."),
 };
 

@@ -1,0 +1,356 @@
+// Experts with weights of few bits (groups.h), as experts_few.cu and experts_many.cu have them of 16 bits.
+//
+//   few    W is A of the products and pairs are B, eight a product. A lane asks for whole chunks of 128 columns ahead,
+//          16 bytes of codes for each half of a set and the scales of its rows. A group's sum is multiplied by its scale
+//          in F32; with offsets a product with ones beside it gives the sum of x.
+//   many   pairs are A, through shared memory, and W is B, whose codes come there as they are. They become numbers of T
+//          in registers: code times scale plus offset in F32, rounded once, as the loader widens them.
+//
+// A lane's 16 bytes of codes are both, a row of A's and a column of B's (groups.h).
+#include "kernels/cuda/experts_pairs.cuh"
+#include "kernels/cuda/experts_tiles.cuh"
+#include "kernels/cuda/groups.cuh"
+#include <type_traits>
+
+namespace {
+
+constexpr int AHEAD = 2; // chunks of a warp that are requested together
+constexpr int LANE_WORDS =
+    GROUPS_CHUNK_BYTES / 16; // from a chunk of a tile to its next, in 16 bytes
+constexpr int SLOT_BYTES = ROWS * GROUPS_CHUNK / 2, SLOTS = 2; // codes of a tile of many
+constexpr size_t GROUPS_SHARED = STAGES * TILE_BYTES + SLOTS * SLOT_BYTES > PAIRS *PITCH * 4
+                                     ? STAGES *TILE_BYTES + SLOTS *SLOT_BYTES
+                                     : PAIRS *PITCH * 4;
+constexpr unsigned ALL = 0xffffffffu;
+
+// A row's codes in chunk 0, of lane part t; and its scale of group 0.
+__device__ __forceinline__ int64_t codes_of_row(const struct groups_matrix &m, int row, int t) {
+    return (int64_t)(row / 16) * m.chunks * LANE_WORDS + row % 16 / 8 * 32 + row % 8 * 4 + t;
+}
+__device__ __forceinline__ int64_t scale_of_row(const struct groups_matrix &m, int row) {
+    return (int64_t)(row / 16) * m.n_groups * 16 + row % 16;
+}
+__device__ __forceinline__ const uint4 *codes_of(const void *w) {
+    return (const uint4 *)((const char *)w + GROUPS_HEAD);
+}
+
+// 16 bytes that L1 does not keep.
+__device__ __forceinline__ uint4 load_codes(const uint4 *from) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+
+template <bool OFFSET> struct scale_words { // scale, and offset, of a row and group
+    using type = float;
+};
+template <> struct scale_words<true> { using type = float2; };
+// A chunk as a lane asks for it: of each half of each set the codes, and the scales of unit q and, where groups have 16
+// columns (never with offsets: groups.c), of unit q + 4.
+template <bool OFFSET> struct asked_chunk {
+    uint4 codes[FEW_SETS][2];
+    typename scale_words<OFFSET>::type scales[FEW_SETS][2], last[OFFSET ? 1 : FEW_SETS][2];
+};
+__device__ __forceinline__ float2 both(float v) {
+    return make_float2(v, 0.0f);
+}
+__device__ __forceinline__ float2 both(float2 v) {
+    return v;
+}
+
+template <typename T, int TILES, int KIND, int MOST>
+__global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 3)
+    few_kernel(const __grid_constant__ struct experts_table<MOST> t,
+               const __grid_constant__ struct experts_product p,
+               const __grid_constant__ struct groups_matrix m) {
+    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    using scale = typename scale_words<OFFSET>::type;
+    extern __shared__ int list[]; // (rows of the call)
+    __shared__ int n_pairs;
+    __shared__ struct few_sums<TILES> sums;
+    __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
+              q = lane % 4;
+    pdl_trigger();
+    pdl_wait();
+    const int expert = find_pairs(p, list, &n_pairs);
+    if (expert < 0) return;
+    if (KIND == GROUPS_BOOKS) {
+        fill_table<T>(table, (const float *)t.w[expert]);
+        __syncthreads();
+    }
+    const int n = n_pairs;
+    const struct few_rows rows = few_rows_of(p);
+    const uint4 *codes[FEW_SETS][2];
+    const scale *scales[FEW_SETS][2];
+#pragma unroll
+    for (int s = 0; s < FEW_SETS; s++)
+#pragma unroll
+        for (int h = 0; h < 2; h++) {
+            const int row = few_row(p, rows, s, h * 8 + g);
+            codes[s][h] = codes_of(t.w[expert]) + codes_of_row(m, row, q);
+            scales[s][h] = (const scale *)t.scale[expert] + scale_of_row(m, row);
+        }
+    const int in_unit = 1 << m.unit_shift,
+              units = 8 >> m.unit_shift; // steps of 16 columns; of a chunk
+    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
+    for (int from = 0; from < n; from += 8 * TILES) {
+        const int tiles = min((n - from + 7) / 8, TILES);
+        const T *x[TILES];
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            const int pair = list[min(from + i * 8 + g, n - 1)];
+            x[i] = (const T *)p.x + (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols + 2 * q;
+        }
+        float sum[FEW_SETS][TILES][4] = {};
+        struct asked_chunk<OFFSET> asked[AHEAD];
+        auto request = [&](int u, int c) {
+            if (c >= m.chunks) return;
+            const int group = (c * GROUPS_CHUNK >> m.group_shift);
+#pragma unroll
+            for (int s = 0; s < FEW_SETS; s++)
+#pragma unroll
+                for (int h = 0; h < 2; h++) {
+                    asked[u].codes[s][h] = load_codes(codes[s][h] + (int64_t)c * LANE_WORDS);
+                    asked[u].scales[s][h] =
+                        __ldg(scales[s][h] + (int64_t)(group + min(q, units - 1)) * 16);
+                    if (!OFFSET && units == 8)
+                        asked[u].last[OFFSET ? 0 : s][h] =
+                            __ldg(scales[s][h] + (int64_t)(group + q + 4) * 16);
+                }
+        };
+#pragma unroll
+        for (int u = 0; u < AHEAD; u++) request(u, warp + u * FEW_WARPS);
+        for (int c0 = warp; c0 < m.chunks; c0 += AHEAD * FEW_WARPS) {
+#pragma unroll
+            for (int u = 0; u < AHEAD; u++) {
+                const int c = c0 + u * FEW_WARPS;
+                if (c >= m.chunks) break;
+                const struct asked_chunk<OFFSET> &here = asked[u];
+                float of_group[FEW_SETS][TILES][4] = {}, of_x[OFFSET ? TILES : 1][4] = {};
+#pragma unroll
+                for (int word = 0; word < 4; word++) {
+                    uint32_t v[FEW_SETS][2][4];
+#pragma unroll
+                    for (int s = 0; s < FEW_SETS; s++)
+#pragma unroll
+                        for (int h = 0; h < 2; h++)
+                            code_pairs<T, KIND>(v[s][h], word_at(here.codes[s][h], word), constant,
+                                                table);
+#pragma unroll
+                    for (int half = 0; half < 2; half++) {
+                        const int step = 2 * word + half, k = c * GROUPS_CHUNK + 16 * step;
+#pragma unroll
+                        for (int i = 0; i < TILES; i++) {
+                            if (i >= tiles) break;
+                            uint32_t b0 = 0, b1 = 0; // columns are multiples of 8
+                            if (k < p.cols) b0 = *(const uint32_t *)(x[i] + k);
+                            if (k + 8 < p.cols) b1 = *(const uint32_t *)(x[i] + k + 8);
+#pragma unroll
+                            for (int s = 0; s < FEW_SETS; s++) {
+                                const uint32_t a[4] = {v[s][0][2 * half], v[s][1][2 * half],
+                                                       v[s][0][2 * half + 1],
+                                                       v[s][1][2 * half + 1]};
+                                mma(of_group[s][i], a, b0, b1, T());
+                            }
+                            if (OFFSET) mma(of_x[OFFSET ? i : 0], ones, b0, b1, T());
+                        }
+                        if ((step + 1) & (in_unit - 1)) continue;
+                        const int unit = step >> m.unit_shift, owner = (lane & ~3) | (unit & 3);
+#pragma unroll
+                        for (int s = 0; s < FEW_SETS; s++) {
+                            float2 by[2];
+#pragma unroll
+                            for (int h = 0; h < 2; h++) {
+                                const float2 mine =
+                                    both(OFFSET || unit < 4 ? here.scales[s][h]
+                                                            : here.last[OFFSET ? 0 : s][h]);
+                                by[h].x = __shfl_sync(ALL, mine.x, owner);
+                                by[h].y = OFFSET ? __shfl_sync(ALL, mine.y, owner) : 0.0f;
+                            }
+#pragma unroll
+                            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                                for (int e = 0; e < 4; e++) {
+                                    float &to = sum[s][i][e];
+                                    to = fmaf(by[e / 2].x, of_group[s][i][e], to);
+                                    if (OFFSET) to = fmaf(by[e / 2].y, of_x[OFFSET ? i : 0][e], to);
+                                    of_group[s][i][e] = 0.0f;
+                                }
+                        }
+                        if (OFFSET)
+#pragma unroll
+                            for (int i = 0; i < TILES; i++)
+#pragma unroll
+                                for (int e = 0; e < 4; e++) of_x[OFFSET ? i : 0][e] = 0.0f;
+                    }
+                }
+                request(u, c + AHEAD * FEW_WARPS);
+            }
+        }
+        put_few<TILES>(sums, sum, warp, lane);
+        __syncthreads();
+        finish_few<T, TILES>(p, expert, rows, list, from, n, tiles, sums);
+        __syncthreads();
+    }
+}
+
+template <typename T, int KIND, int MOST>
+__global__ void __launch_bounds__(MANY_THREADS, 2)
+    many_kernel(const __grid_constant__ struct experts_table<MOST> t,
+                const __grid_constant__ struct experts_product p,
+                const __grid_constant__ struct groups_matrix m) {
+    using scale = typename scale_words<KIND == GROUPS_OFFSETS>::type;
+    extern __shared__ __align__(128) char shared[];
+    __shared__ int pairs[PAIRS];
+    __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
+    const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4;
+    pdl_trigger();
+    pdl_wait();
+    const struct expert_tile tile = find_tile(p.first, p.n_experts, (int)blockIdx.y, PAIRS);
+    if (tile.n == 0) return;
+    if (threadIdx.x < PAIRS)
+        pairs[threadIdx.x] = p.order[tile.first + min((int)threadIdx.x, tile.n - 1)];
+    if (KIND == GROUPS_BOOKS) fill_table<T>(table, (const float *)t.w[tile.expert]);
+    __syncthreads();
+    // A thread copies words `word` of rows r0, r0 + 32, .. of x, and part `q` of rows q0 and q0 + 64 of a chunk of W.
+    const int word = (int)threadIdx.x % 8, r0 = (int)threadIdx.x / 8, q = (int)threadIdx.x % 4,
+              q0 = (int)threadIdx.x / 4;
+    const T *x_from[4];
+    const uint4 *w_from[2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) x_from[i] = many_x<T>(p, pairs[r0 + i * 32]) + word * 8;
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+        w_from[i] = codes_of(t.w[tile.expert]) + codes_of_row(m, many_row(p, q0 + i * 64), q);
+    const uint32_t base = shared_address(shared), slots = base + STAGES * TILE_BYTES;
+    auto request = [&](int s) { // every other step brings a chunk's codes
+        const int k = s * STEP, chunk = s / 2;
+        const uint32_t to = base + (uint32_t)(s % STAGES * TILE_BYTES),
+                       slot = slots + (uint32_t)(chunk % SLOTS * SLOT_BYTES);
+        const bool held = k + word * 8 < p.cols;
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            copy_async(to + place_of(r0 + i * 32, word), held ? x_from[i] + k : x_from[i], held);
+#pragma unroll
+        for (int i = 0; i < 2 && s % 2 == 0; i++)
+            copy_async(slot + (uint32_t)(((q0 + i * 64) * 4 + q) * 16),
+                       w_from[i] + (int64_t)chunk * LANE_WORDS, true);
+        copy_commit();
+    };
+    const int steps = (p.cols + STEP - 1) / STEP;
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) {
+        if (s < steps)
+            request(s);
+        else
+            copy_commit();
+    }
+    const int pair0 = warp % 2 * WARP_PAIRS, row0 = warp / 2 * WARP_ROWS;
+    const scale *scales[WARP_ROWS / 8];
+#pragma unroll
+    for (int n = 0; n < WARP_ROWS / 8; n++)
+        scales[n] =
+            (const scale *)t.scale[tile.expert] + scale_of_row(m, many_row(p, row0 + n * 8 + g));
+    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    many_sums sum = {};
+    for (int s = 0; s < steps; s++) {
+        copy_wait<STAGES - 2>();
+        __syncthreads(); // the step has come, and the stage and the slot before are free
+        if (s + STAGES - 1 < steps)
+            request(s + STAGES - 1);
+        else
+            copy_commit();
+        const uint32_t xs = base + (uint32_t)(s % STAGES * TILE_BYTES),
+                       ws = slots + (uint32_t)(s / 2 % SLOTS * SLOT_BYTES + s % 2 * 8);
+#pragma unroll
+        for (int w = 0; w < STEP / 32; w++) { // a word of codes: 32 columns
+            uint32_t b[WARP_ROWS / 8][4];
+#pragma unroll
+            for (int n = 0; n < WARP_ROWS / 8; n++) {
+                uint32_t codes;
+                asm volatile("ld.shared.b32 %0, [%1];"
+                             : "=r"(codes)
+                             : "r"(ws + (uint32_t)(((row0 + n * 8) * 4 + lane) * 16 + w * 4))
+                             : "memory");
+                code_pairs<T, KIND>(b[n], codes, constant, table);
+#pragma unroll
+                for (int half = 0; half < 2; half++) {
+                    const int k = s * STEP + w * 32 + half * 16;
+                    const float2 by = both(__ldg(scales[n] + (int64_t)(k >> m.group_shift) * 16));
+#pragma unroll
+                    for (int i = 0; i < 2; i++) {
+                        const float2 v = unpack2(b[n][half * 2 + i], T());
+                        b[n][half * 2 + i] = pack2<T>(fmaf(by.x, v.x, by.y), fmaf(by.x, v.y, by.y));
+                    }
+                }
+            }
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                uint32_t a[WARP_PAIRS / 16][4];
+#pragma unroll
+                for (int i = 0; i < WARP_PAIRS / 16; i++)
+                    load_matrices(a[i], xs + place_of(pair0 + i * 16 + lane % 16,
+                                                      (w * 2 + half) * 2 + lane / 16));
+#pragma unroll
+                for (int i = 0; i < WARP_PAIRS / 16; i++)
+#pragma unroll
+                    for (int n = 0; n < WARP_ROWS / 8; n++)
+                        mma(sum[i][n], a[i], b[n][half * 2], b[n][half * 2 + 1], T());
+            }
+        }
+    }
+    finish_many<T>(p, tile, pairs, sum, shared);
+}
+
+template <typename T, int TILES, int KIND, int MOST>
+void launch_few(const struct experts_product *p, const struct experts_table<MOST> &t,
+                cudaStream_t stream) {
+    pdl_launch(few_kernel<T, TILES, KIND, MOST>, few_grid(p), dim3(FEW_THREADS), few_list_bytes(p),
+               stream, t, *p, groups_matrix_by(p->ld, p->cols));
+}
+
+template <typename T, int KIND, int MOST>
+void launch_many(const struct experts_product *p, const struct experts_table<MOST> &t,
+                 cudaStream_t stream) {
+    auto kernel = many_kernel<T, KIND, MOST>;
+    cuda_allow_shared((const void *)kernel, GROUPS_SHARED);
+    pdl_launch(kernel, many_grid(p), dim3(MANY_THREADS), GROUPS_SHARED, stream, t, *p,
+               groups_matrix_by(p->ld, p->cols));
+}
+
+template <typename T, int KIND, int MOST>
+void launch(const struct experts_product *p, const struct weight *w, bool few,
+            cudaStream_t stream) {
+    // One kernel of one tile, for what is usual: each takes a while to compile.
+    constexpr bool usual = MOST == 128 && std::is_same<T, __nv_bfloat16>::value;
+    struct experts_table<MOST> t;
+    experts_fill(&t, w, p->n_experts);
+    if (!few) return launch_many<T, KIND, MOST>(p, t, stream);
+    if constexpr (usual) {
+        if (p->pairs / p->n_chosen <= 8) return launch_few<T, 1, KIND, MOST>(p, t, stream);
+    }
+    launch_few<T, 4, KIND, MOST>(p, t, stream);
+}
+
+template <typename T>
+void launch_typed(const struct experts_product *p, const struct weight *w, bool few,
+                  cudaStream_t stream) {
+    GROUPS_ALL_KINDS(groups_matrix_by(p->ld, p->cols).kind,
+                     if (p->n_experts <= 128) launch<T, KIND, 128>(p, w, few, stream);
+                     else launch<T, KIND, ROUTE_MAX_EXPERTS>(p, w, few, stream));
+}
+
+} // namespace
+
+int experts_groups(const struct experts_product *p, const struct weight *w, bool few,
+                   cudaStream_t stream) {
+    if (p->dtype == DTYPE_BF16)
+        launch_typed<__nv_bfloat16>(p, w, few, stream);
+    else
+        launch_typed<__half>(p, w, few, stream);
+    return cuda_launched("experts_groups");
+}
