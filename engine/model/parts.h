@@ -16,7 +16,7 @@ struct part {
     bool transposed; // stored as (n_cols, n_rows); then the slice is within one group
     bool not_linear; // of a head that is the embedding too: ops other than linear read it
     bool expert;     // the op experts reads it
-    bool looked_up; // never of 8 bits: an embedding that is not the head, a router
+    bool looked_up;  // never of 8 bits: an embedding that is not the head, a router
     // The tensor has `stack` matrices of this shape, and this is number `at`; 0: it has one.
     int32_t stack, at;
     bool bare; // the tensor's name is the stem alone

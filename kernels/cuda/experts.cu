@@ -13,6 +13,7 @@
 // A pair's result depends on its row alone. Without `deterministic` the order of its sum depends on
 // the number of rows in the call.
 #include "kernels/cuda/experts.cuh"
+#include "kernels/cuda/groups.h"
 
 namespace {
 
@@ -140,8 +141,13 @@ void launch_any(const struct experts_product *p, const struct weight *w, cudaStr
 }
 
 struct layout { // of the work space, in bytes
-    size_t first, order, hidden, result, end;
+    size_t first, order, turned, hidden, result, end;
 };
+
+// Elements from a row of x to the next that a product of few bits may want turned.
+int32_t pitch_of(const struct weight *w) {
+    return w->dtype == DTYPE_U8 ? groups_pitch(w->cols) : w->cols;
+}
 
 int32_t rows_at_once(int32_t n, const struct experts_args *a) {
     const int32_t room = CUDA_EXPERT_PAIRS / a->n_chosen;
@@ -159,7 +165,10 @@ struct layout layout_of(int32_t n, const struct experts_args *a, enum dtype dtyp
     };
     l.first = take(((size_t)a->n_experts + 1) * sizeof(int32_t));
     l.order = take(pairs * sizeof(int32_t));
-    l.hidden = take(pairs * (size_t)a->down->cols * dtype_size(dtype));
+    l.turned = take(a->up->dtype == DTYPE_U8
+                        ? (size_t)rows_at_once(n, a) * (size_t)pitch_of(a->up) * dtype_size(dtype)
+                        : 0);
+    l.hidden = take(pairs * (size_t)pitch_of(a->down) * dtype_size(dtype));
     l.result = take(pairs * (size_t)a->down->rows * sizeof(float));
     return l;
 }
@@ -199,8 +208,8 @@ int multiply(const struct experts_product *p, const struct weight *w, bool few,
 }
 
 // Results of all pairs, by one launch for both products or by one for each.
-int results(const struct cuda_experts *a, const struct experts_product *up,
-            const struct experts_product *down, cudaStream_t stream) {
+int results(const struct cuda_experts *a, const struct layout *l, struct experts_product *up,
+            struct experts_product *down, cudaStream_t stream) {
     if (up->w_dtype == DTYPE_U8 && down->w_dtype == DTYPE_U8 && !a->deterministic) {
         const int rc = experts_groups_stay(up, down, a, stream);
         if (rc != CUDA_UNSUPPORTED) return rc;
@@ -211,19 +220,26 @@ int results(const struct cuda_experts *a, const struct experts_product *up,
                    (int32_t *)up->first, (int32_t *)up->order, a->ids, up->pairs, up->n_experts);
         TRY(cuda_launched("experts_sort"));
     }
+    const bool turn_x = few && up->w_dtype == DTYPE_U8;
+    up->hidden_turned = few && down->w_dtype == DTYPE_U8;
+    if (turn_x || up->hidden_turned) {
+        void *turned = turn_x ? (char *)a->work + l->turned : NULL;
+        TRY(experts_turn(turned, up, a->n, stream));
+        if (turn_x) up->x = turned;
+    }
     TRY(multiply(up, a->args.up, few, stream));
     return multiply(down, a->args.down, few, stream);
 }
 
 int run(const struct cuda_experts *a, cudaStream_t stream) {
     const struct layout l = layout_of(a->n, &a->args, a->dtype);
-    const struct experts_product up = product_of(a, &l, a->args.up, false);
-    const struct experts_product down = product_of(a, &l, a->args.down, true);
+    struct experts_product up = product_of(a, &l, a->args.up, false);
+    struct experts_product down = product_of(a, &l, a->args.down, true);
     if (experts_covered(&up) && experts_covered(&down) && !a->deterministic) {
         const int rc = experts_stay(&up, &down, a, stream);
         if (rc != CUDA_UNSUPPORTED) return rc;
     }
-    TRY(results(a, &up, &down, stream));
+    TRY(results(a, &l, &up, &down, stream));
     const int64_t all = (int64_t)a->n * down.rows;
     DISPATCH(a->dtype,
              pdl_launch(combine_kernel<T>, dim3((unsigned)((all + THREADS - 1) / THREADS)),

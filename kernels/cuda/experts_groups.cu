@@ -1,10 +1,11 @@
 // Experts with weights of few bits (groups.h), as experts_few.cu and experts_many.cu have them of 16 bits.
 //
-//   few    W is A of the products and pairs are B, eight a product. A lane asks for whole chunks of 128 columns ahead,
+//   few    W is A of the products and pairs are B, eight a product, from rows of x in the order of the codes. A lane asks for whole chunks of 128 columns ahead,
 //          16 bytes of codes for each half of a set and the scales of its rows. A group's sum is multiplied by its scale
 //          in F32; with offsets a product with ones beside it gives the sum of x.
 //   many   pairs are A, through shared memory, and W is B, whose codes come there as they are. They become numbers of T
-//          in registers: code times scale plus offset in F32, rounded once, as the loader widens them.
+//          in registers: code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale that
+//          is rounded too.
 //
 // A lane's 16 bytes of codes are both, a row of A's and a column of B's (groups.h).
 #include "kernels/cuda/experts_pairs.cuh"
@@ -61,7 +62,7 @@ __device__ __forceinline__ float2 both(float2 v) {
 }
 
 template <typename T, int TILES, int KIND, int MOST>
-__global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 3)
+__global__ void __launch_bounds__(FEW_THREADS, 4)
     few_kernel(const __grid_constant__ struct experts_table<MOST> t,
                const __grid_constant__ struct experts_product p,
                const __grid_constant__ struct groups_matrix m) {
@@ -99,11 +100,12 @@ __global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 3)
     const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
     for (int from = 0; from < n; from += 8 * TILES) {
         const int tiles = min((n - from + 7) / 8, TILES);
-        const T *x[TILES];
+        const T *x[TILES]; // turned
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
-            x[i] = (const T *)p.x + (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols + 2 * q;
+            x[i] = (const T *)p.x +
+                   (int64_t)(p.down ? pair : pair / p.n_chosen) * m.chunks * GROUPS_CHUNK + q * 32;
         }
         float sum[FEW_SETS][TILES][4] = {};
         struct asked_chunk<OFFSET> asked[AHEAD];
@@ -140,15 +142,20 @@ __global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 3)
                         for (int h = 0; h < 2; h++)
                             code_pairs<T, KIND>(v[s][h], word_at(here.codes[s][h], word), constant,
                                                 table);
+                    uint4 columns[TILES];
+#pragma unroll
+                    for (int i = 0; i < TILES; i++)
+                        columns[i] = i < tiles
+                                         ? *(const uint4 *)(x[i] + c * GROUPS_CHUNK + word * 8)
+                                         : make_uint4(0, 0, 0, 0);
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
-                        const int step = 2 * word + half, k = c * GROUPS_CHUNK + 16 * step;
+                        const int step = 2 * word + half;
 #pragma unroll
                         for (int i = 0; i < TILES; i++) {
                             if (i >= tiles) break;
-                            uint32_t b0 = 0, b1 = 0; // columns are multiples of 8
-                            if (k < p.cols) b0 = *(const uint32_t *)(x[i] + k);
-                            if (k + 8 < p.cols) b1 = *(const uint32_t *)(x[i] + k + 8);
+                            const uint32_t b0 = half ? columns[i].z : columns[i].x,
+                                           b1 = half ? columns[i].w : columns[i].y;
 #pragma unroll
                             for (int s = 0; s < FEW_SETS; s++) {
                                 const uint32_t a[4] = {v[s][0][2 * half], v[s][1][2 * half],
@@ -196,6 +203,18 @@ __global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 3)
         finish_few<T, TILES>(p, expert, rows, list, from, n, tiles, sums);
         __syncthreads();
     }
+}
+
+// Two codes' numbers times scale, plus offset. e2m1's have two bits of fraction, so that a scale of MXFP4, a power of two, or
+// of few bits keeps them exact in T.
+template <typename T, int KIND>
+__device__ __forceinline__ void scale_codes(uint32_t &codes, float2 by) {
+    if (KIND == GROUPS_NUMBERS) {
+        codes = multiplied(codes, pack2<T>(by.x, by.x), T());
+        return;
+    }
+    const float2 v = unpack2(codes, T());
+    codes = pack2<T>(fmaf(by.x, v.x, by.y), fmaf(by.x, v.y, by.y));
 }
 
 template <typename T, int KIND, int MOST>
@@ -281,11 +300,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
                 for (int half = 0; half < 2; half++) {
                     const int k = s * STEP + w * 32 + half * 16;
                     const float2 by = both(__ldg(scales[n] + (int64_t)(k >> m.group_shift) * 16));
-#pragma unroll
-                    for (int i = 0; i < 2; i++) {
-                        const float2 v = unpack2(b[n][half * 2 + i], T());
-                        b[n][half * 2 + i] = pack2<T>(fmaf(by.x, v.x, by.y), fmaf(by.x, v.y, by.y));
-                    }
+                    scale_codes<T, KIND>(b[n][half * 2], by);
+                    scale_codes<T, KIND>(b[n][half * 2 + 1], by);
                 }
             }
 #pragma unroll
@@ -325,7 +341,7 @@ void launch_many(const struct experts_product *p, const struct experts_table<MOS
 template <typename T, int KIND, int MOST>
 void launch(const struct experts_product *p, const struct weight *w, bool few,
             cudaStream_t stream) {
-    // One kernel of one tile, for what is usual: each takes a while to compile.
+    // A kernel of one tile for what is usual alone: each takes a while to compile.
     constexpr bool usual = MOST == 128 && std::is_same<T, __nv_bfloat16>::value;
     struct experts_table<MOST> t;
     experts_fill(&t, w, p->n_experts);
@@ -333,7 +349,7 @@ void launch(const struct experts_product *p, const struct weight *w, bool few,
     if constexpr (usual) {
         if (p->pairs / p->n_chosen <= 8) return launch_few<T, 1, KIND, MOST>(p, t, stream);
     }
-    launch_few<T, 4, KIND, MOST>(p, t, stream);
+    launch_few<T, 2, KIND, MOST>(p, t, stream);
 }
 
 template <typename T>
@@ -344,7 +360,37 @@ void launch_typed(const struct experts_product *p, const struct weight *w, bool 
                      else launch<T, KIND, ROUTE_MAX_EXPERTS>(p, w, few, stream));
 }
 
+// Rows of x (n, cols) turned; zeros behind the last column, and behind that of `pairs` rows of `hidden`, which come turned.
+template <typename T>
+__global__ void __launch_bounds__(FEW_THREADS)
+    turn_kernel(T *turned, const T *x, int32_t cols, T *hidden, int32_t pairs, int32_t width) {
+    const int row = (int)blockIdx.x, pitch = (cols + 127) / 128 * 128;
+    const int hidden_pitch = (width + 127) / 128 * 128;
+    pdl_trigger();
+    pdl_wait();
+    for (int k = (int)threadIdx.x; turned && k < pitch; k += FEW_THREADS)
+        turned[(int64_t)row * pitch + turned_place(k)] =
+            k < cols ? x[(int64_t)row * cols + k] : from_float<T>(0.0f);
+    for (int pair = row; hidden && pair < pairs; pair += (int)gridDim.x)
+        for (int k = width + (int)threadIdx.x; k < hidden_pitch; k += FEW_THREADS)
+            hidden[(int64_t)pair * hidden_pitch + turned_place(k)] = from_float<T>(0.0f);
+}
+
 } // namespace
+
+int experts_turn(void *turned, const struct experts_product *up, int32_t n, cudaStream_t stream) {
+    auto launch = [&](auto t) {
+        using T = decltype(t);
+        pdl_launch(turn_kernel<T>, dim3((unsigned)n), dim3(FEW_THREADS), 0, stream, (T *)turned,
+                   (const T *)up->x, up->cols, up->hidden_turned ? (T *)up->hidden : (T *)NULL,
+                   up->pairs, up->width);
+    };
+    if (up->dtype == DTYPE_BF16)
+        launch(__nv_bfloat16());
+    else
+        launch(__half());
+    return cuda_launched("experts_turn");
+}
 
 int experts_groups(const struct experts_product *p, const struct weight *w, bool few,
                    cudaStream_t stream) {

@@ -63,6 +63,16 @@ __device__ __forceinline__ void put_few(struct few_sums<TILES> &to,
                 to.of[warp][s][i][g + c / 2 * 8][2 * q + c % 2] = sum[s][i][c];
 }
 
+// Column k of a row that is as long as whole chunks of 128 columns (groups.h).
+__device__ __forceinline__ int turned_place(int k) {
+    const int in = k % 128;
+    return k - in + in % 8 / 2 * 32 + in / 16 * 4 + in % 16 / 8 * 2 + in % 2;
+}
+__device__ __forceinline__ int64_t hidden_place(const struct experts_product &p, int pair, int k) {
+    if (!p.hidden_turned) return (int64_t)pair * p.width + k;
+    return (int64_t)pair * ((p.width + 127) / 128 * 128) + turned_place(k);
+}
+
 // By all threads, behind a barrier: pairs list[from ..], at most n in all and 8 `tiles` of them here. A thread takes a
 // row and a pair; neighbours are neighbouring rows.
 template <typename T, int TILES>
@@ -83,7 +93,7 @@ __device__ __forceinline__ void finish_few(const struct experts_product &p, int 
         }
         if (p.gated) {
             if (o < rows.end)
-                ((T *)p.hidden)[(int64_t)pair * p.width + o] =
+                ((T *)p.hidden)[hidden_place(p, pair, o)] =
                     from_float<T>(gated_value(p, v[0], v[1]));
             continue;
         }
@@ -94,8 +104,7 @@ __device__ __forceinline__ void finish_few(const struct experts_product &p, int 
             if (p.down)
                 p.result[(int64_t)pair * p.rows + at] = v[s];
             else
-                ((T *)p.hidden)[(int64_t)pair * p.width + at] =
-                    from_float<T>(activated(p.act, v[s]));
+                ((T *)p.hidden)[hidden_place(p, pair, at)] = from_float<T>(activated(p.act, v[s]));
         }
     }
 }

@@ -77,15 +77,20 @@ __device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b, __half) {
     const __half2 d = __hsub2(*(__half2 *)&a, *(__half2 *)&b);
     return *(uint32_t *)&d;
 }
-__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __nv_bfloat16) {
+__device__ __forceinline__ uint32_t multiplied(uint32_t a, uint32_t b, __nv_bfloat16) {
     const __nv_bfloat162 d = __hmul2(*(__nv_bfloat162 *)&a, *(__nv_bfloat162 *)&b);
     return *(uint32_t *)&d;
 }
+__device__ __forceinline__ uint32_t multiplied(uint32_t a, uint32_t b, __half) {
+    const __half2 d = __hmul2(*(__half2 *)&a, *(__half2 *)&b);
+    return *(uint32_t *)&d;
+}
+__device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __nv_bfloat16) {
+    return multiplied(a, b, __nv_bfloat16());
+}
 // e2m1's exponent and fraction lie three bits higher in f16.
 __device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __half) {
-    const uint32_t bits = (a & 0x80008000u) | (a & 0x01c001c0u) << 3;
-    const __half2 d = __hmul2(*(__half2 *)&bits, *(__half2 *)&b);
-    return *(uint32_t *)&d;
+    return multiplied((a & 0x80008000u) | (a & 0x01c001c0u) << 3, b, __half());
 }
 
 // A word's codes as two products' operands of one row: v[0] and v[1] are k 2t, 2t + 1 and 2t + 8, 2t + 9 of

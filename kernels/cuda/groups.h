@@ -37,6 +37,12 @@ static inline int32_t groups_count(int32_t cols, int32_t group) {
     return (groups_chunks(cols) * GROUPS_CHUNK + group - 1) / group;
 }
 
+// A turned row of x is as long as whole chunks, and a lane finds its columns of a chunk side by side: element
+// 32 t + 4 j + 2 h + i is column 16 j + 8 h + 2 t + i.
+static inline int32_t groups_pitch(int32_t cols) {
+    return groups_chunks(cols) * GROUPS_CHUNK;
+}
+
 // a->w_dtype is DTYPE_U8 and a->ld the layout, in all of these.
 
 // Any number of rows, 32 at a time, and any device; a row's bits do not depend on the others. For what the next two do

@@ -48,15 +48,6 @@ template <typename T> struct raw_codes<T, GROUPS_NUMBERS> {
     }
 };
 
-// x times a power of two: bf16's exponents reach far enough. f16 takes x as it is.
-__device__ __forceinline__ uint32_t times_power(uint32_t x, uint32_t factor, __nv_bfloat16) {
-    const __nv_bfloat162 d = __hmul2(*(__nv_bfloat162 *)&x, *(__nv_bfloat162 *)&factor);
-    return *(uint32_t *)&d;
-}
-__device__ __forceinline__ uint32_t times_power(uint32_t x, uint32_t, __half) {
-    return x;
-}
-
 constexpr int STEP = 2;                               // chunks
 constexpr int X_CHUNK = GROUPS_CHUNK * 2;             // bytes of x
 constexpr int STEP_CODES = STEP * GROUPS_CHUNK_BYTES; // of a tile
@@ -100,9 +91,10 @@ __device__ __forceinline__ void put_eight(char *x, int v, uint4 raw) {
     const uint32_t factor = pack2<T>(raw_of::x_factor, raw_of::x_factor);
 #pragma unroll
     for (int t = 0; t < 4; t++) {
-        const uint32_t word = word_at(raw, t);
-        *(uint32_t *)(to + t * (X_CHUNK / 4)) =
-            raw_of::x_factor == 1.0f ? word : times_power(word, factor, T());
+        uint32_t word = word_at(raw, t);
+        // Exact: bf16's exponents reach far enough, and f16 has no factor.
+        if (raw_of::x_factor != 1.0f) word = multiplied(word, factor, T());
+        *(uint32_t *)(to + t * (X_CHUNK / 4)) = word;
     }
 }
 
