@@ -70,6 +70,27 @@ test('a streamed formula is drawn when it closes; what is copied is its TeX', as
   assert.equal(copied, 'Now $x^2$ and\n$$y = \\frac12$$\nend');
 });
 
+test('a formula that is drawn late, while its block still grows, leaves nothing behind', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  let release;
+  const released = new Promise((resolve) => (release = resolve));
+  await page.route('**/formulas-*.js', (route) => released.then(() => route.continue()));
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await page.waitForSelector('.log');
+  await fake.begin('say');
+  fake.delta('So\n\n$$\na+b\n$$');
+  await page.waitForSelector('.prose .code code.maths');
+  release();
+  await page.waitForSelector('.prose .formula-block math');
+  fake.delta(' and words, so that it was none on lines of its own.');
+  fake.done();
+  await page.waitForSelector('.prose p:has-text("words")');
+  await settled(page, 1);
+  assert.deepEqual(await page.locator('.prose > div > *').evaluateAll((all) => all.map((one) => one.localName)), ['p', 'p']);
+  assert.equal(await page.locator('.formula').count(), 1);
+});
+
 test('the copy button gives Markdown as text, and markup to programs that take it', async (t) => {
   const text = 'It is **so**, $x^2$:\n\n```c\nint x;\n```';
   const { page } = await shown(t, text);

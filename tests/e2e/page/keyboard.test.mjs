@@ -103,7 +103,7 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
   assert.equal(await focused(page), 'message');
 
   for (const [name, first, key, next] of [
-    ['Chat menu', 'Rename', 'ArrowUp', 'Delete…'],
+    ['Chat menu', 'Pin', 'ArrowUp', 'Delete…'],
     ['More actions', 'Branch into a new chat', 'ArrowDown', 'Copy link to this message'],
   ]) {
     await page.focus(`main [aria-label="${name}"], .header [aria-label="${name}"]`);
@@ -131,7 +131,7 @@ test('the list is one stop for Tab; arrows walk through it and to the menus', as
   assert.equal(await label(), 'Menu of Newest');
   await page.keyboard.press('ArrowLeft');
   await page.keyboard.press('Tab');
-  assert.equal(await focused(page), 'connection', 'behind the list');
+  assert.match(await focused(page), /archive-button/, 'behind the list');
   await page.keyboard.press('Shift+Tab');
   await page.keyboard.press('Home');
   await page.keyboard.press('ArrowUp');

@@ -81,7 +81,7 @@ test('a pinned chat stands above all, in another browser too; an archived one le
 });
 
 test('a pinned chat is there though it is older than a page of the list; several are archived at once', async (t) => {
-  const server = await Server.start(t, { args: unhurried });
+  const server = await Server.start(t, { args: [...unhurried, '--messages-per-second', '1000', '--message-burst', '1000'] });
   const names = Array.from({ length: 53 }, (_, i) => `Chat ${i}`);
   const { client } = await prepareSession(t, server, { title: 'Oldest' });
   for (const title of names) await client.open({ title });

@@ -8,7 +8,10 @@
 import { blocksOf, isClosed, renderBlocks } from './markdown.js';
 
 /** @typedef {import('marked').Token} Token */
-/** @typedef {{key: string, nodes: ChildNode[]}} Block */
+/**
+ * Its source, and how many of the root's nodes it is: formulas that load late replace nodes, one by one.
+ * @typedef {{key: string, size: number}} Block
+ */
 
 const OPEN_LIMIT = 20000; // a longer open end is shown as plain text until it closes
 const LOOK_AGAIN = 8192; // ... checked after this many characters
@@ -132,7 +135,7 @@ export class MarkdownStream {
     ) {
       old.key = keys[same++];
     } else {
-      for (const block of this.open.splice(same)) for (const node of block.nodes) node.remove();
+      for (const block of this.open.splice(same)) for (let n = block.size; n > 0; n--) this.root.lastChild?.remove();
       for (; same < keys.length; same++) this.open.push(this.#draw(drawn[same], keys[same]));
     }
     for (const token of tokens.slice(0, nClosed)) {
@@ -146,16 +149,17 @@ export class MarkdownStream {
   /** @param {Token} token @param {string} key @returns {Block} */
   #draw(token, key) {
     const fragment = renderBlocks(key === token.raw ? [token] : blocksOf(key));
-    const nodes = [...fragment.childNodes];
+    const size = fragment.childNodes.length;
     this.root.append(fragment);
-    return { key, nodes };
+    return { key, size };
   }
 
   // A growing code block can be long, so only new text is appended.
   /** @param {Token} token @param {Block} old */
   #growCode(token, old) {
     if (token.type !== 'code' || isClosed(token)) return false;
-    const frame = old.nodes.find((node) => node instanceof HTMLElement && node.classList.contains('code'));
+    const nodes = [...this.root.childNodes].slice(-old.size); // the last block's
+    const frame = nodes.find((node) => node instanceof HTMLElement && node.classList.contains('code'));
     const text = frame instanceof HTMLElement ? frame.querySelector('code')?.firstChild : null;
     const whole = /** @type {any} */ (token).text;
     if (!(text instanceof Text) || text.nextSibling || !whole.startsWith(text.data)) return false;
