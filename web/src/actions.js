@@ -10,6 +10,7 @@ import {
   addChat,
   addOlder,
   currentChat,
+  hasArchived,
   putSession,
   select,
   sessionChanged,
@@ -126,9 +127,13 @@ function opened(hello) {
 /** @param {any} frame */
 function received(frame) {
   switch (frame.type) {
-    case 'session.changed':
+    case 'session.changed': {
+      const before = state.sessions.get(frame.session.id)?.archived;
       sessionChanged(frame.session);
+      if (!before !== !frame.session.archived) touch('list'); // also of a row that is not loaded
+      if (before && !hasArchived()) lookForArchived();
       break;
+    }
     case 'session.removed':
       removed(frame.session);
       break;
@@ -172,7 +177,9 @@ function removed(id) {
   const chat = state.chats.get(id);
   if (chat && chat.phase !== 'ready' && !state.sessions.has(id)) return;
   const wasCurrent = state.current === id;
+  const wasArchived = state.sessions.get(id)?.archived;
   sessionRemoved(id);
+  if (wasArchived && !hasArchived()) lookForArchived();
   if (wasCurrent) setHash(null);
 }
 
@@ -361,6 +368,7 @@ async function page(cursor) {
     });
     if (state.list.query !== query || state.list.archive !== archive) return;
     setListPage(frame.sessions, frame.cursor, cursor !== null);
+    if (!query && !archive && !cursor) lookForArchived();
     // Pinned ones stand above all others, however old they are.
     if (query || archive || cursor || !frame.cursor) return;
     const { sessions } = await socket.request({ type: 'session.list', limit: PINNED, pinned: true, archived: false });
@@ -370,6 +378,17 @@ async function page(cursor) {
       setList({ phase: 'failed' });
       toast(t("Couldn't load the list of chats: {0}", sentence(error)), 'error');
     }
+  }
+}
+
+// Whether "Archived chats" leads anywhere: one of them is enough.
+async function lookForArchived() {
+  try {
+    const { sessions } = await socket.request({ type: 'session.list', limit: 1, archived: true });
+    for (const session of sessions) sessionChanged(session);
+    touch('list');
+  } catch {
+    // The next page of the list asks again.
   }
 }
 

@@ -118,6 +118,8 @@ export function touch(topic, key) {
 export const currentChat = () => (state.current ? (state.chats.get(state.current) ?? null) : null);
 /** The session shown. @returns {Session | null} */
 export const currentSession = () => (state.current ? (state.sessions.get(state.current) ?? null) : null);
+/** Whether an archived session is known that is not being deleted. */
+export const hasArchived = () => [...state.sessions.values()].some(({ id, archived }) => archived && !state.deleting.has(id));
 /** The model that new sessions use, or the named one. @param {string} [name] @returns {Model | null} */
 export const model = (name) =>
   state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;

@@ -118,9 +118,12 @@ test('Tab reaches every control in order, and menus walk by arrows', async (t) =
 
 test('the list is one stop for Tab; arrows walk through it and to the menus', async (t) => {
   const { id } = await prepareSession(t, server, { title: 'Under the arrows' });
-  const { id: newest } = await prepareSession(t, server, { title: 'Newest' });
+  const { client, id: newest } = await prepareSession(t, server, { title: 'Newest' });
+  const away = await client.open({ title: 'Put away' });
+  await client.request({ type: 'session.update', session: away, archived: true });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.waitForSelector('.item.current');
+  await page.waitForSelector('.archive-button');
   const label = () => page.evaluate(() => document.activeElement.getAttribute('aria-label') ?? document.activeElement.querySelector('.item-title')?.textContent);
   await page.focus('#search');
   await page.keyboard.press('Tab');

@@ -61,8 +61,11 @@ test('a pinned chat stands above all, in another browser too; an archived one le
   await choose(page, first, 'Pin');
   for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three', 'Two']));
   assert.deepEqual(await groups(other), ['Pinned', 'Today']);
+  const offered = () => Promise.all([page, other].map((one) => one.isVisible('.archive-button')));
+  assert.deepEqual(await offered(), [false, false], 'none is archived: the button would lead to an empty list');
   await choose(page, second, 'Archive');
   for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three']));
+  await soon(async () => assert.deepEqual(await offered(), [true, true]));
   await page.waitForSelector('.toast:has-text("Chat archived.")');
 
   await other.fill('#search', 'two');
@@ -76,8 +79,26 @@ test('a pinned chat stands above all, in another browser too; an archived one le
   await other.waitForSelector('.list-note:has-text("No archived chats.")');
   await other.click('.archive-button:text-is("Back to the chats")');
   for (const one of [page, other]) await soon(async () => assert.deepEqual(await titles(one), ['One', 'Three', 'Two']));
+  await soon(async () => assert.deepEqual(await offered(), [false, false]));
   await choose(other, first, 'Unpin');
   await soon(async () => assert.deepEqual(await titles(page), ['Three', 'Two', 'One']));
+});
+
+test('the archive is offered to a browser that comes later, as long as a chat is in it', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const [first, second] = await prepared(t, server, ['One', 'Two', 'Three']);
+  const client = await server.connect();
+  const archive = (session, archived) => client.request({ type: 'session.update', session, archived });
+  await archive(first, true);
+  await archive(second, true);
+  const page = await openPage(t, server);
+  await page.waitForSelector('.archive-button:text-is("Archived chats")');
+  assert.deepEqual(await titles(page), ['Three']);
+  await client.request({ type: 'session.close', session: second, delete: true }); // the one that the page knows
+  await soon(async () => assert.deepEqual(await page.isVisible('.archive-button'), true));
+  await archive(first, false);
+  await page.waitForSelector('.archive-button', { state: 'hidden' });
+  await soon(async () => assert.deepEqual(await titles(page), ['Three', 'One']));
 });
 
 test('a pinned chat is there though it is older than a page of the list; several are archived at once', async (t) => {

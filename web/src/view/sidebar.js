@@ -7,7 +7,7 @@ import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, newMemo, setAttribute, setText } from '../dom.js';
 import { afterFrame } from '../frame.js';
 import { withPanels } from '../late.js';
-import { setFresh, state, subscribe } from '../state.js';
+import { hasArchived, setFresh, state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { isUnread } from '../unread.js';
 import { confirmDialog } from './dialog.js';
@@ -265,7 +265,7 @@ function drawRest() {
 
 function drawList() {
   const { ids, query, phase, archive: ofArchive, cursor } = state.list;
-  archiveButton.hidden = !!query || !!cursor || phase !== 'ready' || (!ids.length && !ofArchive && !state.sessions.size);
+  archiveButton.hidden = !!query || !!cursor || phase !== 'ready' || (!ofArchive && !hasArchived());
   setText(archiveButton, ofArchive ? t('Back to the chats') : t('Archived chats'));
   for (const id of items.keys()) if (!state.sessions.has(id)) items.delete(id);
   if (groups.querySelector('input')) return; // as above
