@@ -194,6 +194,15 @@ const struct block_type *block_type_find(uint32_t id) {
     return NULL;
 }
 
+const char *block_type_foreign_name(uint32_t id) {
+    static const char *const names[] = {
+        [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
+        [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
+        [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
+        [35] = "TQ2_0", [40] = "NVFP4", [41] = "Q1_0",    [42] = "Q2_0"};
+    return id < sizeof names / sizeof *names ? names[id] : NULL;
+}
+
 const char *block_type_names(void) {
     return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
 }

@@ -16,5 +16,7 @@ struct block_type {
 
 // NULL: unknown, or known to hold nothing that weights are.
 const struct block_type *block_type_find(uint32_t id);
+// What ggml calls a type that block_type_find does not know; NULL: ggml does not know it either.
+const char *block_type_foreign_name(uint32_t id);
 // The names of all types, for sentences.
 const char *block_type_names(void);

@@ -291,11 +291,14 @@ static int take_shape(struct header *h, struct gguf_tensor *t) {
     }
     for (int i = 0; i < t->n_dims; i++) t->shape[i] = dims[t->n_dims - 1 - i];
     TRY(take_uint(h, 4, &type));
-    t->type = type <= UINT32_MAX ? block_type_find((uint32_t)type) : NULL;
-    if (!t->type)
+    t->type = block_type_find((uint32_t)type);
+    if (!t->type) {
+        const char *name = block_type_foreign_name((uint32_t)type);
         return err_set(h->err, E_UNSUPPORTED,
-                       "%s: the tensor '%s' is stored as type %llu; known are %s", h->part->path,
-                       t->name, (unsigned long long)type, block_type_names());
+                       "%s: the tensor '%s' is stored as %s (type %llu); known are %s",
+                       h->part->path, t->name, name ? name : "something unknown",
+                       (unsigned long long)type, block_type_names());
+    }
     if (dims[0] % t->type->values)
         return err_set(h->err, E_FORMAT,
                        "%s: the tensor '%s' has rows of %lld values in blocks of %d", h->part->path,

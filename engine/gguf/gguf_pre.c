@@ -17,6 +17,7 @@
 
 static const char llama3[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}{1,3}" REST;
 static const char qwen2[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}" REST;
+static const char minicpm5[] = CONTRACTIONS "|" NO_WORD "\\p{L}+|\\p{N}+" REST;
 static const char qwen35[] = CONTRACTIONS
     "|" NO_WORD "[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!"
     "\\S)|\\s+";
@@ -26,6 +27,23 @@ static const char tekken[] =
     NO_WORD UPPER "*" LOWER "+|" NO_WORD UPPER "+" LOWER "*|\\p{N}" REST_SLASH;
 static const char gpt4o[] = NO_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" NO_WORD UPPER "+" LOWER
                                           "*" CONTRACTIONS "?|\\p{N}{1,3}" REST_SLASH;
+static const char youtu[] = NO_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" NO_WORD UPPER "+" LOWER
+                                          "*" CONTRACTIONS "?|\\p{N}" REST_SLASH;
+// Hangul; signs; Bopomofo; what cjk has.
+static const char youtu_scripts[] =
+    "[\\x{ac00}-\\x{d7a3}\\x{3131}-\\x{318e}]+"
+    "|[\\x{ff01}\\x{2026}\\x{201c}\\x{201d}\\x{2018}\\x{2019}\\x{2014}\\x{ff1a}\\x{ff1b}\\x{ff0c}"
+    "\\x{3001}-\\x{303f}\\x{fe30}-\\x{fe4f}]+|[\\x{3105}-\\x{312f}]+"
+    "|[\\x{4e00}-\\x{9fa5}\\x{3040}-\\x{309f}\\x{30a0}-\\x{30ff}]+";
+static const char bailing[] =
+    "'(?i:[sdmt]|ll|ve|re)|[^\\r\\n\\p{L}\\p{N}]?+\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]++[\\r\\n]*"
+    "|\\s*[\\r\\n]|\\s+(?!\\S)|\\s+";
+static const char exaone_moe[] = CONTRACTIONS
+    "|" NO_WORD
+    "(?:\\p{L}\\p{M}*(?: \\p{L}\\p{M}*)*)+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]?|\\s*[\\r\\n]"
+    "|\\s+(?!\\S)|\\s+";
+// The original ends with \b: no letter, mark, number or connector follows.
+static const char thousands[] = "\\p{Nd}{1,3}(?=(?:\\p{Nd}{3})*(?![\\p{L}\\p{M}\\p{N}\\p{Pc}]))";
 static const char digit[] = "\\p{N}";
 static const char digits[] = "\\p{N}+";
 static const char digits3[] = "\\p{N}{1,3}";
@@ -70,68 +88,79 @@ static const char kimi[] =
 
 // The patterns apply one after the other, each to the pieces of the one before.
 static const struct gguf_cut cuts[] = {
-    {"llama-bpe", {llama3}, true},
-    {"llama3", {llama3}, true},
-    {"llama-v3", {llama3}, true},
-    {"falcon3", {llama3}, true},
-    {"falcon-h1", {llama3}, true},
-    {"pixtral", {llama3}, true},
-    {"midm-2.0", {llama3}, true},
-    {"lfm2", {llama3}, true},
-    {"jina-v5-nano", {llama3}, true},
-    {"smaug-bpe", {llama3}, false},
-    {"dbrx", {llama3}, false},
-    {"glm4", {llama3}, false},
-    {"chatglm-bpe", {llama3}, false},
-    {"qwen2", {qwen2}, false},
-    {"deepseek-r1-qwen", {qwen2}, false},
-    {"kormo", {qwen2}, false},
-    {"f2llmv2", {qwen2}, false},
-    {"megrez", {qwen2}, false},
-    {"stablelm2", {qwen2}, false},
-    {"hunyuan", {qwen2}, false},
-    {"grok-2", {qwen2}, false},
-    {"solar-open", {qwen2}, false},
-    {"laguna", {newlines, qwen2}, false},
-    {"qwen35", {qwen35}, false},
-    {"seed-coder", {seed}, false},
-    {"gpt-2", {gpt2}, false},
-    {"phi-2", {gpt2}, false},
-    {"exaone4", {gpt2}, false},
-    {"olmo", {gpt2}, false},
-    {"mpt", {gpt2}, false},
-    {"jais", {gpt2}, false},
-    {"trillion", {gpt2}, false},
-    {"granite-docling", {gpt2}, false},
-    {"gigachat", {gpt2}, false},
-    {"mellum", {gpt2}, false},
-    {"a.x-4.0", {gpt2}, false},
-    {"tekken", {tekken}, true},
-    {"gpt-4o", {gpt4o}, false},
-    {"llama4", {gpt4o}, false},
-    {"kanana2", {gpt4o}, false},
-    {"minimax-m2", {gpt4o}, false},
-    {"kimi-k2", {kimi}, false},
-    {"smollm", {digit, gpt2}, false},
-    {"starcoder", {digit, gpt2}, false},
-    {"refact", {digit, gpt2}, false},
-    {"command-r", {digit, gpt2}, false},
-    {"codeshell", {digit, gpt2}, false},
-    {"exaone", {digit, gpt2}, false},
-    {"minerva-7b", {digit, gpt2}, false},
-    {"deepseek-v3", {digits3, cjk, deepseek3}, false},
-    {"hunyuan-dense", {digits3, cjk, deepseek3}, false},
-    {"joyai-llm", {digits3, cjk, deepseek3}, false},
+    {"llama-bpe", {llama3}, true, true},
+    {"llama3", {llama3}, true, true},
+    {"llama-v3", {llama3}, true, true},
+    {"falcon3", {llama3}, true, true},
+    {"falcon-h1", {llama3}, true, true},
+    {"pixtral", {llama3}, true, true},
+    {"midm-2.0", {llama3}, true, true},
+    {"lfm2", {llama3}, true, true},
+    {"jina-v5-nano", {llama3}, true, true},
+    {"minicpm5", {digits3, minicpm5}, true, false},
+    {"smaug-bpe", {llama3}, false, false},
+    {"dbrx", {llama3}, false, false},
+    {"glm4", {llama3}, false, false},
+    {"chatglm-bpe", {llama3}, false, false},
+    {"qwen2", {qwen2}, false, false},
+    {"deepseek-r1-qwen", {qwen2}, false, false},
+    {"kormo", {qwen2}, false, false},
+    {"f2llmv2", {qwen2}, false, false},
+    {"megrez", {qwen2}, false, false},
+    {"stablelm2", {qwen2}, false, false},
+    {"hunyuan", {qwen2}, false, false},
+    {"grok-2", {qwen2}, false, false},
+    {"solar-open", {qwen2}, false, false},
+    {"laguna", {newlines, qwen2}, false, false},
+    {"qwen35", {qwen35}, false, false},
+    {"seed-coder", {seed}, false, false},
+    {"gpt-2", {gpt2}, false, false},
+    {"phi-2", {gpt2}, false, false},
+    {"exaone4", {gpt2}, false, false},
+    {"olmo", {gpt2}, false, false},
+    {"mpt", {gpt2}, false, false},
+    {"jais", {gpt2}, false, false},
+    {"trillion", {gpt2}, false, false},
+    {"granite-docling", {gpt2}, false, false},
+    {"gigachat", {gpt2}, false, false},
+    {"mellum", {gpt2}, false, false},
+    {"a.x-4.0", {gpt2}, false, false},
+    {"tekken", {tekken}, true, true},
+    {"gpt-4o", {gpt4o}, false, false},
+    {"llama4", {gpt4o}, false, false},
+    {"kanana2", {gpt4o}, false, false},
+    {"minimax-m2", {gpt4o}, false, false},
+    {"talkie", {gpt4o}, false, false},
+    {"youtu", {youtu_scripts, youtu}, true, false},
+    {"tiny_aya", {thousands, gpt4o}, false, false},
+    {"cohere2moe", {thousands, gpt4o}, false, false},
+    {"bailingmoe", {bailing}, false, false},
+    {"bailingmoe2", {bailing}, false, false},
+    {"llada-moe", {bailing}, false, false},
+    {"exaone-moe", {exaone_moe}, false, false},
+    {"kimi-k2", {kimi}, false, false},
+    {"smollm", {digit, gpt2}, false, false},
+    {"starcoder", {digit, gpt2}, false, false},
+    {"refact", {digit, gpt2}, false, false},
+    {"command-r", {digit, gpt2}, false, false},
+    {"codeshell", {digit, gpt2}, false, false},
+    {"exaone", {digit, gpt2}, false, false},
+    {"minerva-7b", {digit, gpt2}, false, false},
+    {"mellum2", {digit, gpt2}, false, false},
+    {"deepseek-v3", {digits3, cjk, deepseek3}, false, false},
+    {"hunyuan-dense", {digits3, cjk, deepseek3}, false, false},
+    {"joyai-llm", {digits3, cjk, deepseek3}, false, false},
     {"deepseek-llm",
      {line_end, deepseek_letters, deepseek_signs, last_space, east_asian, digits},
+     false,
      false},
-    {"deepseek-coder", {line_end, some_letters, some_signs, east_asian, digit}, false},
-    {"bloom", {bloom}, false},
-    {"poro-chat", {bloom}, false},
-    {"gpt3-finnish", {bloom}, false},
-    {"viking", {bloom, digit}, false},
-    {"falcon", {signs_and_tick, gpt2, three_digits}, false},
-    {"default", {signs, gpt2, digits, three_digits}, false},
+    {"deepseek-coder", {line_end, some_letters, some_signs, east_asian, digit}, false, false},
+    {"bloom", {bloom}, false, false},
+    {"poro-chat", {bloom}, false, false},
+    {"gpt3-finnish", {bloom}, false, false},
+    {"viking", {bloom, digit}, false, false},
+    {"falcon", {signs_and_tick, gpt2, three_digits}, false, false},
+    {"default", {signs, gpt2, digits, three_digits}, false, false},
 };
 #define N_CUTS (sizeof cuts / sizeof *cuts)
 

@@ -10,6 +10,7 @@ struct gguf_cut {
     const char *pre;
     const char *patterns[GGUF_MAX_CUTS]; // the rest NULL
     bool ignore_merges;                  // a piece that is a token is that token
+    bool starts;                         // a text begins with bos, unless the file says otherwise
 };
 
 // pre NULL: the file has none. E_UNSUPPORTED: that, or an unknown name.

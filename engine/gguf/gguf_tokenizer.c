@@ -35,6 +35,7 @@ int gguf_tokenizer_kind(const struct gguf *g, enum gguf_tokenizer *out, struct e
 struct tokens {
     const cJSON *content, *type, *score; // the present token's; type and score may be NULL
     int32_t id;
+    bool is_gemma4; // whose text may have "</s>", which other models' files often call text wrongly
 };
 
 static int first_token(const struct gguf *g, struct tokens *t, struct err *err) {
@@ -47,8 +48,11 @@ static int first_token(const struct gguf *g, struct tokens *t, struct err *err) 
     if ((types && cJSON_GetArraySize(types) != n) || (scores && cJSON_GetArraySize(scores) != n))
         return err_set(err, E_FORMAT,
                        "the file has %d tokens, and another number of types or scores", n);
-    *t =
-        (struct tokens){list->child, types ? types->child : NULL, scores ? scores->child : NULL, 0};
+    const char *model = json_string(m, TOKENIZER "model");
+    *t = (struct tokens){.content = list->child,
+                         .type = types ? types->child : NULL,
+                         .score = scores ? scores->child : NULL,
+                         .is_gemma4 = model && strcmp(model, "gemma4") == 0};
     return 0;
 }
 
@@ -67,7 +71,39 @@ static int check_token(const struct tokens *t, struct err *err) {
     return err_set(err, E_FORMAT, "token %d is no text with a type and a score", t->id);
 }
 
+// Tokens with these texts are control tokens whatever their type is, as in llama.cpp: many files have them as text.
+static bool is_control_text(const char *s) {
+    static const char *const texts[] = {"<|eot_id|>",
+                                        "<|im_end|>",
+                                        "<|end|>",
+                                        "<|return|>",
+                                        "<|call|>",
+                                        "<|flush|>",
+                                        "<|calls|>",
+                                        "<end_of_turn>",
+                                        "<|endoftext|>",
+                                        "</s>",
+                                        "<|eom_id|>",
+                                        "<EOT>",
+                                        "_<EOT>",
+                                        "[EOT]",
+                                        "[EOS]",
+                                        "<|end_of_text|>",
+                                        "<end_of_utterance>",
+                                        "<eos>",
+                                        "<turn|>",
+                                        "<|tool_response>",
+                                        "<\xef\xbd\x9c"
+                                        "end" SPACE_MARK "of" SPACE_MARK "sentence\xef\xbd\x9c>",
+                                        "[e~["};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
+        if (strcmp(s, texts[i]) == 0) return true;
+    return false;
+}
+
 static int type_of(const struct tokens *t) {
+    const char *s = t->content->valuestring;
+    if (is_control_text(s) && !(t->is_gemma4 && strcmp(s, "</s>") == 0)) return TOKEN_CONTROL;
     return t->type ? t->type->valueint : TOKEN_NORMAL;
 }
 
@@ -286,18 +322,26 @@ static void put_float(struct buf *b, unsigned field, float v) {
     buf_add(b, bytes, sizeof bytes);
 }
 
+// SentencePiece has one unknown piece. Files may have more (padding), or none; then the key tells, or it is the first.
+static int piece_type(const struct tokens *t, int64_t unknown) {
+    const int type = type_of(t);
+    if (t->id == unknown) return TOKEN_UNKNOWN;
+    if (type == TOKEN_UNKNOWN) return TOKEN_CONTROL;
+    return type < TOKEN_NORMAL || type > TOKEN_BYTE ? TOKEN_UNUSED : type;
+}
+
 static int put_pieces(const struct gguf *g, struct buf *piece, struct buf *out, struct err *err) {
     struct tokens t;
+    int64_t unknown = 0;
+    TRY(json_get_int(gguf_metadata(g), TOKENIZER "unknown_token_id", 0, INT32_MAX, &unknown, err));
     TRY(first_token(g, &t, err));
     if (!t.score) return err_set(err, E_FORMAT, "the file has no " TOKENIZER "scores");
     do {
         TRY(check_token(&t, err));
-        int type = type_of(&t);
         buf_reset(piece);
         put_bytes(piece, 1, t.content->valuestring, strlen(t.content->valuestring));
         put_float(piece, 2, (float)t.score->valuedouble);
-        put_number(piece, 3,
-                   (uint64_t)(type < TOKEN_NORMAL || type > TOKEN_BYTE ? TOKEN_UNUSED : type));
+        put_number(piece, 3, (uint64_t)piece_type(&t, unknown));
         if (piece->error < 0) return no_memory(err);
         put_bytes(out, 1, piece->data, piece->len);
     } while (next_token(&t));
@@ -364,14 +408,14 @@ int gguf_tokenizer_templates(const struct gguf *g, cJSON *into, struct err *err)
     return 0;
 }
 
-// Whether bos stands before a text, and eos behind it. Without the key of bos, llama.cpp's defaults: SentencePiece, and the vocabularies whose
-// pieces are tokens before they are merged (Llama 3, Tekken).
+// Whether bos stands before a text, and eos behind it. Without the key of bos, llama.cpp's defaults: SentencePiece, Llama 3
+// and Tekken.
 static int add_start(const struct gguf *g, enum gguf_tokenizer kind, cJSON *into, struct err *err) {
     const struct gguf_cut *cut = NULL;
     const char *pre = json_string(gguf_metadata(g), TOKENIZER "pre");
     bool adds = kind == GGUF_TOKENIZER_SENTENCEPIECE;
     if (kind == GGUF_TOKENIZER_BYTE_LEVEL && gguf_pre_find(pre, &cut, NULL) == 0)
-        adds = cut->ignore_merges;
+        adds = cut->starts;
     TRY(json_get_bool(gguf_metadata(g), TOKENIZER "add_bos_token", &adds, err));
     TRY(add(into, "add_bos_token", cJSON_CreateBool(adds), err));
     adds = false;

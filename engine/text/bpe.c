@@ -209,12 +209,23 @@ int bpe_merge(const struct bpe *b, int32_t *symbols, size_t n, struct bpe_scratc
     return token_list_append(out, symbols, merge_short(b, symbols, n));
 }
 
+// Removes bytes that have no token. They merge with nothing.
+static void drop_missing(struct token_list *out, size_t from) {
+    size_t to = from;
+    for (size_t i = from; i < out->len; i++)
+        if (out->ids[i] >= 0) out->ids[to++] = out->ids[i];
+    out->len = to;
+}
+
 static int encode_by_merges(const struct bpe *b, const char *word, size_t len,
                             struct bpe_scratch *s, struct token_list *out) {
     int32_t few[SHORT_WORD], *ids = len > SHORT_WORD ? bpe_first_symbols(s, len) : few;
     if (!ids) return E_NOMEM;
     for (size_t i = 0; i < len; i++) ids[i] = b->byte_ids[(unsigned char)word[i]];
-    return bpe_merge(b, ids, len, s, out);
+    const size_t before = out->len;
+    TRY(bpe_merge(b, ids, len, s, out));
+    if (b->has_gaps) drop_missing(out, before);
+    return 0;
 }
 
 static int encode_word(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
@@ -264,10 +275,12 @@ static int find_bytes(struct bpe *b, const struct vocab *v, struct err *err) {
         b->byte_ids[(unsigned char)vocab_bytes(v, t)[0]] = id;
     }
     for (int byte = 0; byte < 256; byte++) {
-        bool in_utf8 = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
-        if (in_utf8 && b->byte_ids[byte] < 0)
+        const bool in_utf8 = byte < 0xc0 || (byte > 0xc1 && byte < 0xf5);
+        if (!in_utf8 || b->byte_ids[byte] >= 0) continue;
+        if (byte >= 0x20 && byte < 0x7f)
             return err_set(err, E_UNSUPPORTED, "the vocabulary has no token for the byte 0x%02x",
                            byte);
+        b->has_gaps = true;
     }
     return 0;
 }

@@ -13,7 +13,8 @@ struct merge_slot {
     int32_t merged;
 };
 struct bpe {
-    int32_t byte_ids[256]; // the token of each single byte, or -1 if text never needs it
+    int32_t byte_ids[256]; // the token of each single byte, or -1
+    bool has_gaps;         // text may have bytes without a token, which are left out
     struct merge_slot *merges;
     size_t mask;
     uint64_t seed;
@@ -61,8 +62,8 @@ int bpe_scratch_keep_halves(struct bpe_scratch *s, int32_t n_ids);
 void bpe_scratch_keep_words(struct bpe_scratch *s, size_t text_len);
 void bpe_scratch_release(struct bpe_scratch *s);
 
-// Byte-level BPE. bpe_finish: call it after the last merge. E_UNSUPPORTED when a byte of UTF-8 has
-// no token.
+// Byte-level BPE. bpe_finish: call it after the last merge. Some vocabularies lack bytes that their texts never had, as
+// control characters; E_UNSUPPORTED when it is a byte that is printed.
 int bpe_finish(struct bpe *b, const struct vocab *v, bool ignore_merges, struct err *err);
 int bpe_encode(const struct bpe *b, const struct vocab *v, const char *word, size_t len,
                struct bpe_scratch *s,

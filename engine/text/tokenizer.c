@@ -356,7 +356,7 @@ static bool strips(const struct added_tokens *a) {
 }
 
 static bool loses_bytes(const struct tokenizer *t) {
-    if (t->kind != TOKENIZER_BYTE_BPE || t->normalizer.n_steps) return true;
+    if (t->kind != TOKENIZER_BYTE_BPE || t->bpe.has_gaps || t->normalizer.n_steps) return true;
     for (int i = 0; i < t->pre.n_steps; i++)
         if (t->pre.steps[i].kind == PRE_WORDS || t->pre.steps[i].behavior == PRE_REMOVED)
             return true;

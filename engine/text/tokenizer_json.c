@@ -206,7 +206,7 @@ static int copy(char **out, const char *s, struct err *err) {
     return !s || !*s || *out ? 0 : err_set(err, E_NOMEM, "no memory for the model's options");
 }
 
-// Words are bytes if ByteLevel is the last step: then every byte has a token (bpe_finish checks this),
+// Words are bytes if ByteLevel is the last step: then every byte has a token, or is left out (bpe_finish),
 // so unk_token, fuse_unk and byte_fallback, which handle unknown characters, change nothing.
 static int read_bpe(struct tokenizer *t, const cJSON *model, const cJSON *added, bool byte_level,
                     struct err *err) {

@@ -188,6 +188,9 @@ static void one_tensor(uint64_t cols, uint64_t rows, uint32_t type, uint64_t off
 static void an_unknown_type(void) {
     one_tensor(32, 1, 99, 0);
 }
+static void a_type_of_other_programs(void) {
+    one_tensor(32, 1, 16, 0);
+}
 static void a_size_that_overflows(void) {
     one_tensor(UINT64_C(1) << 40, UINT64_C(1) << 40, 0, 0);
 }
@@ -261,7 +264,8 @@ static const struct {
     {an_unknown_type_of_value, E_FORMAT, "unknown type 99"},
     {a_key_twice, E_FORMAT, "'k' is there twice"},
     {a_key_that_is_not_utf8, E_FORMAT, "UTF-8"},
-    {an_unknown_type, E_UNSUPPORTED, "type 99; known are"},
+    {an_unknown_type, E_UNSUPPORTED, "something unknown (type 99); known are"},
+    {a_type_of_other_programs, E_UNSUPPORTED, "stored as IQ2_XXS (type 16); known are"},
     {a_size_that_overflows, E_FORMAT, "impossible shape"},
     {no_rows, E_FORMAT, "impossible shape"},
     {half_a_block, E_FORMAT, "rows of 33 values in blocks of 32"},

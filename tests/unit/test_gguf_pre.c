@@ -38,10 +38,13 @@ static void fill_alphabet(void) {
     }
 }
 
+static unsigned left_out; // no token has this byte; 0: all bytes have one
+
 static int next_pair(uint32_t *i) {
     while (*i < 65536) {
         uint32_t pair = *i * 40503u & 0xffff;
         ++*i;
+        if (left_out && (pair >> 8 == left_out || (pair & 255) == left_out)) continue;
         if (pair * 2654435761u >> 29 == 0) return (int)pair;
     }
     return -1;
@@ -72,7 +75,8 @@ static const char *write_file(const char *pre) {
     put_key("tokenizer.ggml.tokens", 9);
     put_uint(8, 4);
     put_uint(256 + n_pairs + 1, 8);
-    for (int b = 0; b < 256; b++) put_text(alphabet[b]);
+    for (int b = 0; b < 256; b++)
+        put_text(left_out && b == (int)left_out ? "<|none|>" : alphabet[b]);
     put_pairs("");
     put_text("<|end|>");
     put_key("tokenizer.ggml.merges", 9);
@@ -144,30 +148,86 @@ static void every_pre_cuts_as_its_model(void **state) {
             n_names++;
         }
     }
-    assert_int_equal(n_names, 57);
+    assert_int_equal(n_names, 70);
     buf_release(&file);
     cJSON_Delete(root);
 }
 
+static void append_ids(const struct tokenizer *t, const char *text, struct token_list *out) {
+    struct err err = {0};
+    if (tokenizer_encode(t, text, strlen(text), NULL, out, &err) < 0) fail_msg("%s", err.text);
+}
+
+// Falcon's and StarCoder's vocabularies lack bytes that no text of their training had.
+static void bytes_without_a_token_are_left_out(void **state) {
+    struct tokenizer *t;
+    struct err err = {0};
+    struct token_list all = {0}, parts = {0};
+    fill_alphabet();
+    buf_init(&file, 1 << 20);
+    left_out = 3;
+    if (tokenizer_open(&t, write_file("gpt-2"), &err) < 0) fail_msg("%s", err.text);
+    append_ids(t,
+               "word\x03"
+               " \x03!\x03\x03",
+               &all);
+    append_ids(t, "word", &parts);
+    append_ids(t, " ", &parts);
+    append_ids(t, "!", &parts);
+    assert_int_equal(all.len, parts.len);
+    assert_memory_equal(all.ids, parts.ids, all.len * sizeof *all.ids);
+    assert_int_equal(tokenizer_longest_token(t),
+                     0); // a text may have fewer tokens than bytes ask for
+    tokenizer_close(t);
+    left_out = 'e';
+    assert_int_equal(tokenizer_open(&t, write_file("gpt-2"), &err), E_UNSUPPORTED);
+    left_out = 0;
+    assert_non_null(strstr(err.text, "no token for the byte 0x65"));
+    token_list_release(&all);
+    token_list_release(&parts);
+    buf_release(&file);
+}
+
 // --- tokens of which metadata do not say all ---
+
+// The file has no types, so that all are normal ones.
+static void tokens_that_end_answers_are_special_whatever_their_type(void **state) {
+    struct tokenizer *t;
+    struct err err = {0};
+    struct token_list ids = {0};
+    fill_alphabet();
+    buf_init(&file, 1 << 20);
+    if (tokenizer_open(&t, write_file("gpt-2"), &err) < 0) fail_msg("%s", err.text);
+    const int32_t end = tokenizer_find(t, "<|end|>");
+    append_ids(t, "a<|end|>", &ids);
+    assert_int_equal(ids.len, 2);
+    assert_int_equal(ids.ids[1], end);
+    assert_true(tokenizer_is_special(t, end));
+    tokenizer_close(t);
+    token_list_release(&ids);
+    buf_release(&file);
+}
 
 struct token {
     const char *text;
     uint32_t type; // 1 normal, 2 unknown, 3 control
 };
 
-static struct tokenizer *open_small(const char *name, const struct token *tokens, int n) {
+static struct tokenizer *open_small(const char *name, const char *model, const struct token *tokens,
+                                    int n) {
     struct tokenizer *t;
     struct err err = {0};
     buf_init(&file, 1 << 20);
     buf_add(&file, "GGUF", 4);
     put_uint(3, 4);
     put_uint(0, 8);
-    put_uint(5, 8);
+    put_uint(7, 8);
+    put_key("general.architecture", 8);
+    put_text("llama");
     put_key("general.name", 8);
     put_text(name);
     put_key("tokenizer.ggml.model", 8);
-    put_text("gemma4");
+    put_text(model);
     put_key("tokenizer.ggml.tokens", 9);
     put_uint(8, 4);
     put_uint((uint64_t)n, 8);
@@ -176,6 +236,10 @@ static struct tokenizer *open_small(const char *name, const struct token *tokens
     put_uint(5, 4);
     put_uint((uint64_t)n, 8);
     for (int i = 0; i < n; i++) put_uint(tokens[i].type, 4);
+    put_key("tokenizer.ggml.scores", 9);
+    put_uint(6, 4);
+    put_uint((uint64_t)n, 8);
+    for (int i = 0; i < n; i++) put_uint(0, 4);
     put_key("tokenizer.ggml.merges", 9);
     put_uint(8, 4);
     put_uint(0, 8);
@@ -202,11 +266,11 @@ static void marks_of_phi3_take_the_space_behind_them(void **state) {
     static const struct token tokens[] = {{"<s>", 3}, {"<|user|>", 3},
                                           {"a", 1},   {"\xe2\x96\x81", 1},
                                           {"\n", 1},  {"<|endoftext|>", 3}};
-    struct tokenizer *t = open_small("Phi-3 Mini 4K Instruct", tokens, 6);
+    struct tokenizer *t = open_small("Phi-3 Mini 4K Instruct", "gemma4", tokens, 6);
     check_small(t, "<|user|>\n a<|user|> ", "1 2 1");
     check_small(t, "<s> a<|endoftext|>\n", "0 3 2 5 4");
     tokenizer_close(t);
-    t = open_small("Another", tokens, 6);
+    t = open_small("Another", "gemma4", tokens, 6);
     check_small(t, "<|user|>\n a<|user|> ", "1 4 3 2 1 3");
     tokenizer_close(t);
 }
@@ -214,15 +278,32 @@ static void marks_of_phi3_take_the_space_behind_them(void **state) {
 static void line_ends_in_a_row_are_tokens_of_gemma4(void **state) {
     static const struct token tokens[] = {{"<unk>", 2}, {"a", 1},      {"\n", 1},
                                           {"\n\n", 1},  {"\n\n\n", 1}, {"\xe2\x96\x81", 1}};
-    struct tokenizer *t = open_small("Gemma 4", tokens, 6);
+    struct tokenizer *t = open_small("Gemma 4", "gemma4", tokens, 6);
     check_small(t, "a\n\na\n \n\n\na\n", "1 3 1 2 5 4 1 2");
     assert_false(tokenizer_is_special(t, 3));
+    tokenizer_close(t);
+}
+
+// Phi-3's file: "<unk>" is a control token, and what fills the vocabulary up is of the unknown type.
+static void one_of_several_unknown_pieces_is_unknown(void **state) {
+    struct token tokens[6 + 256] = {{"<unk>", 3},  {"<s>", 3}, {"[PAD2]", 2},
+                                    {"[PAD3]", 2}, {"a", 1},   {"\xe2\x96\x81", 1}};
+    char bytes[256][8];
+    for (int i = 0; i < 256; i++) {
+        snprintf(bytes[i], sizeof bytes[i], "<0x%02X>", i);
+        tokens[6 + i] = (struct token){bytes[i], 6};
+    }
+    struct tokenizer *t = open_small("Pieces", "llama", tokens, 6 + 256);
+    check_small(t, "a[PAD3]b<unk>", "5 4 3 5 104 0");
     tokenizer_close(t);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_pre_cuts_as_its_model),
+        cmocka_unit_test(bytes_without_a_token_are_left_out),
+        cmocka_unit_test(tokens_that_end_answers_are_special_whatever_their_type),
+        cmocka_unit_test(one_of_several_unknown_pieces_is_unknown),
         cmocka_unit_test(marks_of_phi3_take_the_space_behind_them),
         cmocka_unit_test(line_ends_in_a_row_are_tokens_of_gemma4),
     };
