@@ -141,10 +141,10 @@ void launch_any(const struct experts_product *p, const struct weight *w, cudaStr
 }
 
 struct layout { // of the work space, in bytes
-    size_t first, order, turned, hidden, result, end;
+    size_t first, order, permuted, hidden, result, end;
 };
 
-// Elements from a row of x to the next that a product of few bits may want turned.
+// Elements from a row of x to the next, also where a product of few bits wants it in the order of the codes.
 int32_t pitch_of(const struct weight *w) {
     return w->dtype == DTYPE_U8 ? groups_pitch(w->cols) : w->cols;
 }
@@ -165,9 +165,9 @@ struct layout layout_of(int32_t n, const struct experts_args *a, enum dtype dtyp
     };
     l.first = take(((size_t)a->n_experts + 1) * sizeof(int32_t));
     l.order = take(pairs * sizeof(int32_t));
-    l.turned = take(a->up->dtype == DTYPE_U8
-                        ? (size_t)rows_at_once(n, a) * (size_t)pitch_of(a->up) * dtype_size(dtype)
-                        : 0);
+    l.permuted = take(a->up->dtype == DTYPE_U8
+                          ? (size_t)rows_at_once(n, a) * (size_t)pitch_of(a->up) * dtype_size(dtype)
+                          : 0);
     l.hidden = take(pairs * (size_t)pitch_of(a->down) * dtype_size(dtype));
     l.result = take(pairs * (size_t)a->down->rows * sizeof(float));
     return l;
@@ -220,12 +220,12 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
                    (int32_t *)up->first, (int32_t *)up->order, a->ids, up->pairs, up->n_experts);
         TRY(cuda_launched("experts_sort"));
     }
-    const bool turn_x = few && up->w_dtype == DTYPE_U8;
-    up->hidden_turned = few && down->w_dtype == DTYPE_U8;
-    if (turn_x || up->hidden_turned) {
-        void *turned = turn_x ? (char *)a->work + l->turned : NULL;
-        TRY(experts_turn(turned, up, a->n, stream));
-        if (turn_x) up->x = turned;
+    const bool permute_x = few && up->w_dtype == DTYPE_U8;
+    up->hidden_in_codes = few && down->w_dtype == DTYPE_U8;
+    if (permute_x || up->hidden_in_codes) {
+        void *permuted = permute_x ? (char *)a->work + l->permuted : NULL;
+        TRY(experts_permute(permuted, up, a->n, stream));
+        if (permute_x) up->x = permuted;
     }
     TRY(multiply(up, a->args.up, few, stream));
     return multiply(down, a->args.down, few, stream);

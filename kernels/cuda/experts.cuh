@@ -26,7 +26,8 @@ struct experts_product {
     float *result;                   // (pairs, rows); down's result
     const int32_t *ids;              // (pairs)
     int32_t pairs, n_chosen, n_experts;
-    bool hidden_turned; // hidden rows in the order of few bits' codes (groups.h): of few rows alone
+    bool
+        hidden_in_codes; // hidden rows in the order of few bits' codes (groups.h): of few rows alone
     // Sorted by expert: order[first[e]] .. are the pairs of expert e. Not of few rows.
     const int32_t *first, *order;
 };
@@ -48,8 +49,10 @@ int experts_any(const struct experts_product *p, const struct weight *w, cudaStr
 // Weights of few bits, for few rows or many.
 int experts_groups(const struct experts_product *p, const struct weight *w, bool few,
                    cudaStream_t stream);
-// For those of few rows: rows of up->x turned, unless `turned` is NULL; zeros behind the columns of turned hidden rows.
-int experts_turn(void *turned, const struct experts_product *up, int32_t n, cudaStream_t stream);
+// For those of few rows: rows of up->x in the order of the codes, unless `permuted` is NULL; zeros behind the columns of
+// hidden rows that come in that order.
+int experts_permute(void *permuted, const struct experts_product *up, int32_t n,
+                    cudaStream_t stream);
 // Both products and the sum, of one row. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
 int experts_stay(const struct experts_product *up, const struct experts_product *down,
                  const struct cuda_experts *a, cudaStream_t stream);

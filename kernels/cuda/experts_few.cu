@@ -10,15 +10,6 @@ namespace {
 
 constexpr int STEP = 32, AHEAD = 4; // columns of a step; steps requested together
 
-// 16 bytes of a weight, which L1 does not keep.
-__device__ __forceinline__ uint4 load_weight(const void *from) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
-}
-
 template <typename T, int TILES, int MOST>
 __global__ void __launch_bounds__(FEW_THREADS)
     few_kernel(const __grid_constant__ struct experts_table<MOST> t,

@@ -1,8 +1,9 @@
 // Experts with weights of few bits (groups.h), as experts_few.cu and experts_many.cu have them of 16 bits.
 //
-//   few    W is A of the products and pairs are B, eight a product, from rows of x in the order of the codes. A lane asks for whole chunks of 128 columns ahead,
-//          16 bytes of codes for each half of a set and the scales of its rows. A group's sum is multiplied by its scale
-//          in F32; with offsets a product with ones beside it gives the sum of x.
+//   few    W is A of the products and pairs are B, eight a product, from rows of x in the order of the codes. A lane asks
+//          for whole chunks of 128 columns ahead, 16 bytes of codes for each half of a set and the scales of its rows.
+//          A group's sum is multiplied by its scale in F32; with offsets a product with ones beside it gives the sum
+//          of x.
 //   many   pairs are A, through shared memory, and W is B, whose codes come there as they are. They become numbers of T
 //          in registers: code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale that
 //          is rounded too.
@@ -19,9 +20,8 @@ constexpr int AHEAD = 2; // chunks of a warp that are requested together
 constexpr int LANE_WORDS =
     GROUPS_CHUNK_BYTES / 16; // from a chunk of a tile to its next, in 16 bytes
 constexpr int SLOT_BYTES = ROWS * GROUPS_CHUNK / 2, SLOTS = 2; // codes of a tile of many
-constexpr size_t GROUPS_SHARED = STAGES * TILE_BYTES + SLOTS * SLOT_BYTES > PAIRS *PITCH * 4
-                                     ? STAGES *TILE_BYTES + SLOTS *SLOT_BYTES
-                                     : PAIRS *PITCH * 4;
+constexpr size_t OPERAND_BYTES = (STAGES * TILE_BYTES) + (SLOTS * SLOT_BYTES);
+constexpr size_t GROUPS_SHARED = OPERAND_BYTES > MANY_SUM_BYTES ? OPERAND_BYTES : MANY_SUM_BYTES;
 constexpr unsigned ALL = 0xffffffffu;
 
 // A row's codes in chunk 0, of lane part t; and its scale of group 0.
@@ -33,15 +33,6 @@ __device__ __forceinline__ int64_t scale_of_row(const struct groups_matrix &m, i
 }
 __device__ __forceinline__ const uint4 *codes_of(const void *w) {
     return (const uint4 *)((const char *)w + GROUPS_HEAD);
-}
-
-// 16 bytes that L1 does not keep.
-__device__ __forceinline__ uint4 load_codes(const uint4 *from) {
-    uint4 v;
-    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "l"(from));
-    return v;
 }
 
 template <bool OFFSET> struct scale_words { // scale, and offset, of a row and group
@@ -100,7 +91,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
     const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
     for (int from = 0; from < n; from += 8 * TILES) {
         const int tiles = min((n - from + 7) / 8, TILES);
-        const T *x[TILES]; // turned
+        const T *x[TILES]; // in the order of the codes
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
@@ -116,7 +107,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
             for (int s = 0; s < FEW_SETS; s++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
-                    asked[u].codes[s][h] = load_codes(codes[s][h] + (int64_t)c * LANE_WORDS);
+                    asked[u].codes[s][h] = load_weight(codes[s][h] + (int64_t)c * LANE_WORDS);
                     asked[u].scales[s][h] =
                         __ldg(scales[s][h] + (int64_t)(group + min(q, units - 1)) * 16);
                     if (!OFFSET && units == 8)
@@ -229,10 +220,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4;
     pdl_trigger();
     pdl_wait();
-    const struct expert_tile tile = find_tile(p.first, p.n_experts, (int)blockIdx.y, PAIRS);
-    if (tile.n == 0) return;
-    if (threadIdx.x < PAIRS)
-        pairs[threadIdx.x] = p.order[tile.first + min((int)threadIdx.x, tile.n - 1)];
+    struct expert_tile tile;
+    if (!many_pairs(p, tile, pairs)) return;
     if (KIND == GROUPS_BOOKS) fill_table<T>(table, (const float *)t.w[tile.expert]);
     __syncthreads();
     // A thread copies words `word` of rows r0, r0 + 32, .. of x, and part `q` of rows q0 and q0 + 64 of a chunk of W.
@@ -360,36 +349,38 @@ void launch_typed(const struct experts_product *p, const struct weight *w, bool 
                      else launch<T, KIND, ROUTE_MAX_EXPERTS>(p, w, few, stream));
 }
 
-// Rows of x (n, cols) turned; zeros behind the last column, and behind that of `pairs` rows of `hidden`, which come turned.
+// Rows of x (n, cols) in the order of the codes, with zeros behind the last column; zeros also behind the last column of
+// `pairs` rows of `hidden`, which come in that order.
 template <typename T>
 __global__ void __launch_bounds__(FEW_THREADS)
-    turn_kernel(T *turned, const T *x, int32_t cols, T *hidden, int32_t pairs, int32_t width) {
+    permute_kernel(T *permuted, const T *x, int32_t cols, T *hidden, int32_t pairs, int32_t width) {
     const int row = (int)blockIdx.x, pitch = (cols + 127) / 128 * 128;
     const int hidden_pitch = (width + 127) / 128 * 128;
     pdl_trigger();
     pdl_wait();
-    for (int k = (int)threadIdx.x; turned && k < pitch; k += FEW_THREADS)
-        turned[(int64_t)row * pitch + turned_place(k)] =
+    for (int k = (int)threadIdx.x; permuted && k < pitch; k += FEW_THREADS)
+        permuted[(int64_t)row * pitch + place_in_codes(k)] =
             k < cols ? x[(int64_t)row * cols + k] : from_float<T>(0.0f);
     for (int pair = row; hidden && pair < pairs; pair += (int)gridDim.x)
         for (int k = width + (int)threadIdx.x; k < hidden_pitch; k += FEW_THREADS)
-            hidden[(int64_t)pair * hidden_pitch + turned_place(k)] = from_float<T>(0.0f);
+            hidden[(int64_t)pair * hidden_pitch + place_in_codes(k)] = from_float<T>(0.0f);
 }
 
 } // namespace
 
-int experts_turn(void *turned, const struct experts_product *up, int32_t n, cudaStream_t stream) {
+int experts_permute(void *permuted, const struct experts_product *up, int32_t n,
+                    cudaStream_t stream) {
     auto launch = [&](auto t) {
         using T = decltype(t);
-        pdl_launch(turn_kernel<T>, dim3((unsigned)n), dim3(FEW_THREADS), 0, stream, (T *)turned,
-                   (const T *)up->x, up->cols, up->hidden_turned ? (T *)up->hidden : (T *)NULL,
-                   up->pairs, up->width);
+        pdl_launch(permute_kernel<T>, dim3((unsigned)n), dim3(FEW_THREADS), 0, stream,
+                   (T *)permuted, (const T *)up->x, up->cols,
+                   up->hidden_in_codes ? (T *)up->hidden : (T *)NULL, up->pairs, up->width);
     };
     if (up->dtype == DTYPE_BF16)
         launch(__nv_bfloat16());
     else
         launch(__half());
-    return cuda_launched("experts_turn");
+    return cuda_launched("experts_permute");
 }
 
 int experts_groups(const struct experts_product *p, const struct weight *w, bool few,

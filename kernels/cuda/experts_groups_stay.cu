@@ -9,12 +9,12 @@
 //   up       16 gates of one expert and the 16 others that go with them
 //   down     16 results of one expert; experts_combine adds them up
 //
-// Steps of all items (groups_raw.cuh) go to the warps in turn, so that items of a few steps leave no warp idle. Which warp
+// Steps of all items (groups_one_row.cuh) go to the warps in turn, so that items of a few steps leave no warp idle. Which warp
 // takes which step of an item depends on the items before, so bits depend on the number of multiprocessors: not for
 // `deterministic`.
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/gemv_items.cuh"
-#include "kernels/cuda/groups_raw.cuh"
+#include "kernels/cuda/groups_one_row.cuh"
 #include "kernels/cuda/stay_meeting.cuh"
 #include <algorithm>
 
@@ -108,18 +108,9 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
 
     if (warp == WARPS) {
         const struct finisher<T> f = { j, sums, lane, chosen };
-        bool arrived = false;
-        int c = 0;
-        for (int item = (int)blockIdx.x; item < n_items; item += grid, c++) {
-            if (item >= n_up && !arrived) meeting_arrive(j.meeting, lane), arrived = true;
-            if (item < n_up)
-                f.up(item, c);
-            else
-                f.down(item - n_up, c);
-            mbarrier_arrive(EMPTY + c % BUFFERS);
-        }
-        if (!arrived) meeting_arrive(j.meeting, lane);
-        meeting_leave(j.meeting, lane);
+        meeting_finish(
+            j.meeting, lane, n_up, n_items, [&](int item, int c) { f.up(item, c); },
+            [&](int item, int c) { f.down(item, c); });
         return;
     }
 

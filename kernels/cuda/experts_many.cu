@@ -16,10 +16,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     pdl_trigger();
     pdl_wait();
-    const struct expert_tile tile = find_tile(p.first, p.n_experts, (int)blockIdx.y, PAIRS);
-    if (tile.n == 0) return;
-    if (threadIdx.x < PAIRS)
-        pairs[threadIdx.x] = p.order[tile.first + min((int)threadIdx.x, tile.n - 1)];
+    struct expert_tile tile;
+    if (!many_pairs(p, tile, pairs)) return;
     __syncthreads();
     const T *w = (const T *)t.w[tile.expert];
     // A thread copies words `word` of rows r0, r0 + 32, .. of both operands.

@@ -64,13 +64,13 @@ __device__ __forceinline__ void put_few(struct few_sums<TILES> &to,
 }
 
 // Column k of a row that is as long as whole chunks of 128 columns (groups.h).
-__device__ __forceinline__ int turned_place(int k) {
+__device__ __forceinline__ int place_in_codes(int k) {
     const int in = k % 128;
     return k - in + in % 8 / 2 * 32 + in / 16 * 4 + in % 16 / 8 * 2 + in % 2;
 }
 __device__ __forceinline__ int64_t hidden_place(const struct experts_product &p, int pair, int k) {
-    if (!p.hidden_turned) return (int64_t)pair * p.width + k;
-    return (int64_t)pair * ((p.width + 127) / 128 * 128) + turned_place(k);
+    if (!p.hidden_in_codes) return (int64_t)pair * p.width + k;
+    return (int64_t)pair * ((p.width + 127) / 128 * 128) + place_in_codes(k);
 }
 
 // By all threads, behind a barrier: pairs list[from ..], at most n in all and 8 `tiles` of them here. A thread takes a

@@ -133,18 +133,9 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
     if (warp == WARPS) {
         const float weight = lane < j.up.n_chosen ? j.weights[lane] : 0.0f;
         const struct finisher<T> f = { j, sums, lane, chosen, weight };
-        bool arrived = false;
-        int c = 0;
-        for (int item = (int)blockIdx.x; item < n_items; item += grid, c++) {
-            if (item >= n_up && !arrived) meeting_arrive(j.meeting, lane), arrived = true;
-            if (item < n_up)
-                f.up(item, c);
-            else
-                f.down(item - n_up, c);
-            mbarrier_arrive(EMPTY + c % BUFFERS);
-        }
-        if (!arrived) meeting_arrive(j.meeting, lane);
-        meeting_leave(j.meeting, lane);
+        meeting_finish(
+            j.meeting, lane, n_up, n_items, [&](int item, int c) { f.up(item, c); },
+            [&](int item, int c) { f.down(item, c); });
         return;
     }
 

@@ -13,7 +13,8 @@ namespace {
 constexpr int MANY_THREADS = 256, PAIRS = 128, ROWS = 128, STEP = 64, STAGES = 3;
 constexpr int ROW_BYTES = STEP * 2, TILE_BYTES = PAIRS * ROW_BYTES; // of an operand of 16 bits
 constexpr int PITCH = ROWS + 4;                                     // floats of a pair's sums
-constexpr int WARP_PAIRS = 64, WARP_ROWS = 32;                      // of a warp's tile; 2 x 4 warps
+constexpr size_t MANY_SUM_BYTES = (size_t)PAIRS * PITCH * sizeof(float);
+constexpr int WARP_PAIRS = 64, WARP_ROWS = 32; // of a warp's tile; 2 x 4 warps
 using many_sums = float[WARP_PAIRS / 16][WARP_ROWS / 8][4];
 
 // Where word `word` of row r of an operand lies in its stage.
@@ -35,6 +36,14 @@ inline dim3 many_grid(const struct experts_product *p) {
     const int tiles = (p->pairs < p->n_experts ? p->pairs : p->n_experts) + p->pairs / PAIRS;
     return dim3((unsigned)((outputs + each - 1) / each), (unsigned)tiles);
 }
+// The block's tile, and its pairs; the last one again where it has fewer. By all threads; false: there is no such tile.
+__device__ __forceinline__ bool many_pairs(const struct experts_product &p,
+                                           struct expert_tile &tile, int *pairs) {
+    tile = find_tile(p.first, p.n_experts, (int)blockIdx.y, PAIRS);
+    if (tile.n > 0 && threadIdx.x < PAIRS)
+        pairs[threadIdx.x] = p.order[tile.first + min((int)threadIdx.x, tile.n - 1)];
+    return tile.n > 0;
+}
 // x's row for a pair.
 template <typename T>
 __device__ __forceinline__ const T *many_x(const struct experts_product &p, int pair) {
@@ -42,7 +51,7 @@ __device__ __forceinline__ const T *many_x(const struct experts_product &p, int 
 }
 
 // The sums to shared memory, so that the activation's code is there once and neighbours are stored together. By all
-// threads; `shared` has room for PAIRS * PITCH floats.
+// threads; `shared` has room for MANY_SUM_BYTES.
 template <typename T>
 __device__ __forceinline__ void finish_many(const struct experts_product &p,
                                             const struct expert_tile &tile, const int *pairs,

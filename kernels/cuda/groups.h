@@ -37,8 +37,8 @@ static inline int32_t groups_count(int32_t cols, int32_t group) {
     return (groups_chunks(cols) * GROUPS_CHUNK + group - 1) / group;
 }
 
-// A turned row of x is as long as whole chunks, and a lane finds its columns of a chunk side by side: element
-// 32 t + 4 j + 2 h + i is column 16 j + 8 h + 2 t + i.
+// A row of x in the order of the codes is as long as whole chunks, and a lane finds its columns of a chunk side by side:
+// element 32 t + 4 j + 2 h + i is column 16 j + 8 h + 2 t + i.
 static inline int32_t groups_pitch(int32_t cols) {
     return groups_chunks(cols) * GROUPS_CHUNK;
 }

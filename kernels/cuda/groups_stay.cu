@@ -6,7 +6,7 @@
 // (gemv_items.cuh). sm_90a.
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/gemv_items.cuh"
-#include "kernels/cuda/groups_raw.cuh"
+#include "kernels/cuda/groups_one_row.cuh"
 #include "kernels/cuda/norm_row.cuh"
 
 namespace {

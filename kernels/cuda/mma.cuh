@@ -13,6 +13,15 @@
 #pragma once
 #include "kernels/cuda/device.cuh"
 
+// 16 bytes of a weight, which L1 does not keep.
+__device__ __forceinline__ uint4 load_weight(const void *from) {
+    uint4 v;
+    asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "l"(from));
+    return v;
+}
+
 // c += A B, summed in F32. The last argument only chooses the type of A and B.
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     __nv_bfloat16) {

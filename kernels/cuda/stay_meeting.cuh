@@ -1,7 +1,7 @@
 // Where all blocks of a launch meet (experts_stay.cu, experts_groups_stay.cu): two words of device memory, zero before and
 // after the launch: blocks that arrived, blocks that left.
 #pragma once
-#include <stdint.h>
+#include "kernels/cuda/gemv_items.cuh"
 
 namespace {
 
@@ -22,6 +22,25 @@ __device__ __forceinline__ void meeting_wait(const uint32_t *meeting, int lane) 
 __device__ __forceinline__ void meeting_leave(uint32_t *meeting, int lane) {
     if (lane == 0 && atomicAdd(meeting + 1, 1) == gridDim.x - 1)
         ((volatile uint32_t *)meeting)[0] = 0, ((volatile uint32_t *)meeting)[1] = 0;
+}
+
+// The ninth warp of a block ends its items, c = 0, 1, ..: up(item, c) those below n_up and down(item - n_up, c) the others,
+// between which the blocks meet.
+template <typename Up, typename Down>
+__device__ __forceinline__ void meeting_finish(uint32_t *meeting, int lane, int n_up, int n_items,
+                                               Up up, Down down) {
+    bool arrived = false;
+    int c = 0;
+    for (int item = (int)blockIdx.x; item < n_items; item += (int)gridDim.x, c++) {
+        if (item >= n_up && !arrived) meeting_arrive(meeting, lane), arrived = true;
+        if (item < n_up)
+            up(item, c);
+        else
+            down(item - n_up, c);
+        mbarrier_arrive(EMPTY + c % BUFFERS);
+    }
+    if (!arrived) meeting_arrive(meeting, lane);
+    meeting_leave(meeting, lane);
 }
 
 // 16 bytes past L1, for values that this launch has written.

@@ -1,4 +1,4 @@
-// Rows of few bits of any format, random by their numbers alone (test_cuda_groups.c, test_cuda_experts.c).
+// Rows of few bits of any format, random by their numbers alone (test_linear_groups.c, test_cuda_groups.c, test_cuda_experts.c).
 #pragma once
 #include "kernels/groups.h"
 
@@ -22,7 +22,7 @@ static inline int group_rows_fill(const void *ctx, int64_t row, struct group_row
                                   struct err *err) {
     const struct group_rows *s = ctx;
     for (int64_t k = 0; k < s->cols; k++)
-        out->codes[k] = (uint8_t)(mix(row, k, 1 + s->salt) % (s->f.bits == 4 ? 16 : 256));
+        out->codes[k] = (uint8_t)(mix(row, k, 1 + s->salt) % (1u << s->f.bits));
     for (int64_t g = 0; g < group_count(&s->f, s->cols); g++) {
         const float v = small(row, g, 2 + s->salt);
         if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
@@ -40,4 +40,11 @@ static inline int group_rows_fill(const void *ctx, int64_t row, struct group_row
         out->min_supers[t] = f16_from_f32(small(row, t, 7));
     }
     return 0;
+}
+
+// The same, but row 40 is refused.
+static inline int group_rows_refuse(const void *ctx, int64_t row, struct group_row *out,
+                                    struct err *err) {
+    if (row == 40) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
+    return group_rows_fill(ctx, row, out, err);
 }

@@ -151,14 +151,9 @@ static void fused(const struct twin *w) {
     check_fused(w, &formats[0], 64, 8192, NORM_RMS, true); // too wide for the norm inside
 }
 
-static int refuse_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
-    if (row == 40) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
-    return group_rows_fill(ctx, row, out, err);
-}
-
 static void refusals(const struct twin *w) {
     const struct group_rows s = {formats[0], 256, 0};
-    struct group_source source = {formats[0], refuse_row, &s};
+    struct group_source source = {formats[0], group_rows_refuse, &s};
     const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = 83, .cols = 256};
     struct weight gpu;
     struct err err = {0};

@@ -4,6 +4,7 @@
 // AVX-512's shape, also run with the instruction in C.
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vec.h"
+#include "tests/ops/group_rows.h"
 #include "tests/ops/ops_fixture.h"
 
 static vmask v_dot8(vmask sum, vmask a, vmask b) {
@@ -33,45 +34,6 @@ static const struct group_format formats[] = {
     {3, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 4, NULL},
     {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
 };
-
-struct rows {
-    struct group_format f;
-    int64_t refuse; // this row; -1: none
-};
-
-static uint32_t mix(int64_t row, int64_t i, uint32_t salt) {
-    uint32_t h = (uint32_t)row * 2654435761u ^ (uint32_t)i * 40503u ^ salt * 97u;
-    h ^= h >> 15;
-    h *= 2246822519u;
-    return h ^ h >> 13;
-}
-static float small(int64_t row, int64_t i, uint32_t salt) {
-    return (float)(mix(row, i, salt) % 2000) * 1e-5f - 0.008f;
-}
-
-static int fill_row(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
-    const struct rows *s = ctx;
-    if (row == s->refuse) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
-    for (int64_t k = 0; k < COLS; k++)
-        out->codes[k] = (uint8_t)(mix(row, k, 1) % (1u << s->f.bits));
-    for (int64_t g = 0; g < group_count(&s->f, COLS); g++) {
-        const float v = small(row, g, 2);
-        if (s->f.scale == GROUP_SCALE_F16) ((uint16_t *)out->scales)[g] = f16_from_f32(v);
-        if (s->f.scale == GROUP_SCALE_BF16) ((uint16_t *)out->scales)[g] = bf16_from_f32(v);
-        if (s->f.scale == GROUP_SCALE_F32) ((float *)out->scales)[g] = v;
-        if (s->f.scale == GROUP_SCALE_NESTED)
-            ((int8_t *)out->scales)[g] = (int8_t)(mix(row, g, 3) % 64 - 32);
-        if (s->f.zero_kind == GROUP_MIN_F16)
-            ((uint16_t *)out->zeros)[g] = f16_from_f32(small(row, g, 4));
-        else
-            ((uint8_t *)out->zeros)[g] = (uint8_t)(mix(row, g, 5) % 16);
-    }
-    for (int64_t t = 0; t < group_tiles(COLS); t++) {
-        out->supers[t] = f16_from_f32(small(row, t, 6));
-        out->min_supers[t] = f16_from_f32(small(row, t, 7));
-    }
-    return 0;
-}
 
 static double half(uint16_t h) {
     return (double)f16_to_f32(h);
@@ -131,8 +93,8 @@ static void check_format(struct backend *be, int format, int n_parts, bool fuses
     float scales[64] = {0};
     uint16_t zeros[64] = {0}, supers[2], min_supers[2];
     struct group_row row = {codes, scales, supers, zeros, min_supers};
-    const struct rows rows = {*f, -1};
-    const struct group_source source = {*f, fill_row, &rows};
+    const struct group_rows rows = {*f, COLS, 0};
+    const struct group_source source = {*f, group_rows_fill, &rows};
     struct tensor_view v[2] = {{.data = &source, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS},
                                {.data = &source, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS}};
     struct weight w;
@@ -147,7 +109,7 @@ static void check_format(struct backend *be, int format, int n_parts, bool fuses
             rounding[r][k] = r % 2 ? 0 : rounding_of(x + (ptrdiff_t)r * COLS, k);
     be->ops->linear(be, LINEAR_STORE, all, x, MOST, &w, NULL);
     for (int o = 0; o < ROWS; o++) {
-        fill_row(&rows, n_parts == 2 && o >= 32 ? o - 32 : o, &row, NULL);
+        group_rows_fill(&rows, n_parts == 2 && o >= 32 ? o - 32 : o, &row, NULL);
         weight_row(&w, o, wide);
         double value[COLS];
         for (int k = 0; k < COLS; k++) {
@@ -205,8 +167,9 @@ static void test_refusals(void **state) {
     struct weight w;
     struct err err = {0};
     assert_int_equal(backend_cpu_open(&be, 2, NULL, &err), 0);
-    struct rows bad = {formats[0], 40}, good = {formats[1], -1};
-    struct group_source a = {formats[0], fill_row, &bad}, b = {formats[1], fill_row, &good};
+    struct group_rows bad = {formats[0], COLS, 0}, good = {formats[1], COLS, 0};
+    struct group_source a = {formats[0], group_rows_refuse, &bad},
+                        b = {formats[1], group_rows_fill, &good};
     struct tensor_view v[2] = {{.data = &a, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS},
                                {.data = &b, .dtype = DTYPE_U8, .rows = ROWS, .cols = COLS}};
     assert_int_equal(be->ops->weight_init(be, &w, v, 1, &err), E_FORMAT);

@@ -4,7 +4,7 @@
 #include "tests/unit/sessions_fixture.h"
 #include <sys/wait.h>
 
-enum { NOBODY = 65534, N_FILES = 5 };
+enum { OTHER_USER = 65534, N_FILES = 5 };
 static const char *const files[N_FILES] = {"", "-wal", "-shm", ".lock", ".tail"};
 
 struct way {
@@ -34,7 +34,7 @@ static const char *in_folder(const char *suffix) {
     return out;
 }
 
-// A database of nobody's with a session and, with `log`, all of it in the log, as kill -9 leaves it.
+// A database of another user with a session; with `log` all of it lies in the log, as kill -9 leaves it.
 static void make(bool log) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -49,9 +49,9 @@ static void make(bool log) {
         assert_int_equal(system(command), 0);
         if (access(in_folder(files[i]), F_OK) < 0) continue;
         chmod(in_folder(files[i]), 0600);
-        if (geteuid() == 0) assert_int_equal(chown(in_folder(files[i]), NOBODY, NOBODY), 0);
+        if (geteuid() == 0) assert_int_equal(chown(in_folder(files[i]), OTHER_USER, OTHER_USER), 0);
     }
-    if (geteuid() == 0) assert_int_equal(chown(folder, NOBODY, NOBODY), 0);
+    if (geteuid() == 0) assert_int_equal(chown(folder, OTHER_USER, OTHER_USER), 0);
     if (log) fx_shut_down();
     fx_end_closed();
     assert_int_equal(access(in_folder("-wal"), F_OK), log ? 0 : -1);
@@ -96,12 +96,12 @@ static int read_by_tools(struct err *err) {
 }
 
 // As a user whom modes bind. words: of the refusal, NULL: none.
-static void as_nobody(const char *way, int (*act)(struct err *err), const char *words) {
+static void as_other_user(const char *way, int (*act)(struct err *err), const char *words) {
     int status;
     pid_t child = fork();
     if (child == 0) {
         struct err err = {0};
-        if (geteuid() == 0 && (setgid(NOBODY) < 0 || setuid(NOBODY) < 0)) _exit(3);
+        if (geteuid() == 0 && (setgid(OTHER_USER) < 0 || setuid(OTHER_USER) < 0)) _exit(3);
         int rc = act(&err);
         bool ok = words ? rc == E_DENIED && strstr(err.text, words) : rc == 0;
         if (!ok) fprintf(stderr, "%s: %d: %s\n", way, rc, err.text);
@@ -120,17 +120,17 @@ static void go_all_ways(bool log) {
         make_read_only(w);
         database = sum_of(in_folder(""));
         in_log = sum_of(in_folder("-wal"));
-        as_nobody(w->name, read_by_tools, NULL);
-        as_nobody(w->name, served, refused);
+        as_other_user(w->name, read_by_tools, NULL);
+        as_other_user(w->name, served, refused);
         if (refused) {
             assert_int_equal(sum_of(in_folder("")), database);
             assert_int_equal(sum_of(in_folder("-wal")), in_log);
-            as_nobody(w->name, read_by_tools, NULL);
+            as_other_user(w->name, read_by_tools, NULL);
             chmod(folder, 0700); // and where it can be written to again, all is there
             for (int f = 0; f < N_FILES; f++) chmod(in_folder(files[f]), 0600);
-            as_nobody(w->name, served, NULL);
+            as_other_user(w->name, served, NULL);
         }
-        as_nobody(w->name, read_by_tools, NULL);
+        as_other_user(w->name, read_by_tools, NULL);
         unmake();
     }
 }
@@ -147,7 +147,8 @@ static void a_lock_of_another_user_is_named(void **state) {
     if (geteuid() != 0) skip(); // only root gives files away
     make(false);
     assert_int_equal(chown(in_folder(".lock"), 0, 0), 0);
-    as_nobody("the lock", served, "p.db.lock: belongs to user 0, and user 65534 cannot open it");
+    as_other_user("the lock", served,
+                  "p.db.lock: belongs to user 0, and user 65534 cannot open it");
     unmake();
 }
 
