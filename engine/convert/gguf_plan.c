@@ -130,6 +130,48 @@ static bool same_form(const struct tensor *a, const struct tensor *b) {
     return true;
 }
 
+// Matrices of experts that folders may have in one tensor of all, (experts, rows of all parts, columns).
+static const struct stack {
+    const char *hf, *stacked; // as rows of the table have them, without ".weight"
+    int part, n_parts;
+} stacks[] = {
+    {"block_sparse_moe.experts.#.w1", "block_sparse_moe.input_linear", 0, 2},
+    {"block_sparse_moe.experts.#.w3", "block_sparse_moe.input_linear", 1, 2},
+    {"block_sparse_moe.experts.#.w2", "block_sparse_moe.output_linear", 0, 1},
+};
+
+static int add_stacked(const struct planning *p, const struct stack *stack,
+                       const struct gguf_tensor_name *row, int32_t layer) {
+    struct gguf_tensor_name whole = {row->gguf, stack->stacked, GGUF_AS_IS, false};
+    char name[NAME_MAX_BYTES], hf[NAME_MAX_BYTES];
+    snprintf(hf, sizeof hf, "model.layers.%d.%s.weight", layer, stack->stacked);
+    const struct tensor *t = checkpoint_find(p->cp, hf);
+    if (!t) return 0;
+    if (t->n_dims != 3 || t->shape[1] % stack->n_parts != 0)
+        return err_set(p->err, E_UNSUPPORTED, "the tensor '%s' has no matrices of experts", hf);
+    const struct tensor **from = calloc(1, sizeof(const struct tensor *));
+    if (!from) return err_set(p->err, E_NOMEM, "no memory for the list of tensors");
+    from[0] = t;
+    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, row->gguf);
+    TRY(add_take(p, &whole, name, from, 1));
+    struct gguf_out_tensor *to = &p->plan->tensors[p->plan->n - 1];
+    struct gguf_source *s = &p->plan->sources[p->plan->n - 1];
+    s->stack_rows = t->shape[1];
+    s->matrix_rows = to->shape[1] = t->shape[1] / stack->n_parts;
+    s->first_row = stack->part * s->matrix_rows;
+    p->plan->n_matrices += t->shape[0] - 1;
+    if (stack->part > 0) p->plan->bytes_before -= (int64_t)t->bytes; // it is counted already
+    return 0;
+}
+
+static int add_stack_of(const struct planning *p, const struct gguf_tensor_name *row,
+                        int32_t layer) {
+    for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
+        if (layer >= 0 && strcmp(stacks[i].hf, row->hf) == 0 && row->change == GGUF_AS_IS)
+            return add_stacked(p, &stacks[i], row, layer);
+    return 0;
+}
+
 // The tensor of this row and suffix, if the model has it.
 static int add_row(const struct planning *p, const struct gguf_tensor_name *row, int32_t layer,
                    const char *suffix) {
@@ -137,6 +179,7 @@ static int add_row(const struct planning *p, const struct gguf_tensor_name *row,
     const struct tensor *first = find_part(p, row, layer, 0, suffix);
     const int32_t n_experts =
         strchr(row->hf, '#') ? model_layer(p->c, layer)->feed.experts.n_experts : 1;
+    if (!first && strcmp(suffix, ".weight") == 0) return add_stack_of(p, row, layer);
     if (!first || n_experts < 1) return 0;
     const struct tensor **from = calloc((size_t)n_experts, sizeof(const struct tensor *));
     if (!from) return err_set(p->err, E_NOMEM, "no memory for the list of tensors");
@@ -184,10 +227,22 @@ static int check_all_placed(const struct planning *p) {
     return 0;
 }
 
+// Values that the file has as metadata (to_gguf.c).
+static void leave_values(const struct planning *p) {
+    char name[NAME_MAX_BYTES];
+    for (const struct gguf_layer_value *v = p->arch->values; v && v->gguf; v++)
+        for (int32_t i = 0; i < p->c->n_layers && v->hf; i++) {
+            snprintf(name, sizeof name, "model.layers.%d.%s", i, v->hf);
+            const struct tensor *t = checkpoint_find(p->cp, name);
+            if (t) p->roles[checkpoint_index(p->cp, t)] = TENSOR_UNUSED;
+        }
+}
+
 static int make(const struct planning *p) {
     TRY(model_tensor_roles(p->c, p->cp, p->roles, NULL, p->err));
     TRY(add_rows(p, p->arch->outer ? p->arch->outer : gguf_outer_names, -1));
     for (int32_t i = 0; i < p->c->n_layers; i++) TRY(add_rows(p, p->arch->layer, i));
+    leave_values(p);
     return check_all_placed(p);
 }
 

@@ -13,6 +13,9 @@ struct gguf_source { // of the tensor with the same index
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
     bool is_matrix;    // also of 16 bits
+    // A tensor of all experts, of which the file has this matrix: an expert's rows in the folder and in the file, and
+    // the first of the latter. stack_rows 0: all of the tensor.
+    int64_t stack_rows, matrix_rows, first_row;
 };
 
 struct gguf_plan {

@@ -41,6 +41,24 @@ static int32_t feed_width(const struct gguf_shape *s) {
     return width > 0 && width <= MODEL_MAX_FFN ? (int32_t)width : s->c->kinds[0].feed.experts.width;
 }
 
+// Latent attention: keys and values of a head as its matrix "attn_kv_b" makes them, and how experts are chosen.
+static void put_latent(struct putting *p, const struct attention_config *a) {
+    enum { SOFTMAX = 1, SIGMOID }; // llama.cpp's numbers
+    put_u32(p, "attention.head_count_kv", a->n_heads);
+    put_u32(p, "attention.key_length", a->nope_dim + a->rope_dim);
+    put_u32(p, "attention.value_length", a->v_head_dim);
+    put_u32(p, "rope.dimension_count", a->rope_dim);
+    put_u32(p, "expert_gating_func", p->s->arch->sigmoid ? SIGMOID : SOFTMAX);
+}
+
+static void put_heads(struct putting *p, const struct attention_config *a) {
+    const struct model_config *c = p->s->c;
+    put_u32(p, "attention.head_count_kv", a->n_kv_heads);
+    put_u32(p, "attention.key_length", a->head_dim);
+    put_u32(p, "attention.value_length", a->v_head_dim > 0 ? a->v_head_dim : a->head_dim);
+    put_u32(p, "rope.dimension_count", c->n_ropes > 0 ? c->ropes[0].rot_dim : a->head_dim);
+}
+
 static void put_sizes(struct putting *p) {
     const struct model_config *c = p->s->c;
     const struct attention_config *a = &c->kinds[0].attention;
@@ -49,15 +67,31 @@ static void put_sizes(struct putting *p) {
     put_u32(p, "embedding_length", c->width);
     put_u32(p, "feed_forward_length", feed_width(p->s));
     put_u32(p, "attention.head_count", a->n_heads);
-    put_u32(p, "attention.head_count_kv", a->n_kv_heads);
-    put_u32(p, "attention.key_length", a->head_dim);
-    put_u32(p, "attention.value_length", a->v_head_dim > 0 ? a->v_head_dim : a->head_dim);
     put_u32(p, "vocab_size", c->vocab_size);
     put_f32(p,
             c->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                 : "attention.layer_norm_epsilon",
             (double)c->norm_eps);
-    put_u32(p, "rope.dimension_count", c->n_ropes > 0 ? c->ropes[0].rot_dim : a->head_dim);
+    if (p->s->arch->latent)
+        put_latent(p, a);
+    else
+        put_heads(p, a);
+}
+
+// What config.json may leave out, or say otherwise. Negative: no such key.
+static double of_experts(const struct gguf_shape *s, const char *key) {
+    const struct model_config *c = s->c;
+    const struct experts_config *x = NULL;
+    int32_t leading = 0;
+    while (leading < c->n_layers && model_layer(c, leading)->feed.experts.n_experts == 0) leading++;
+    if (leading < c->n_layers) x = &model_layer(c, leading)->feed.experts;
+    if (!x) return -1;
+    if (strcmp(key, "leading_dense_block_count") == 0) return leading;
+    if (strcmp(key, "expert_group_count") == 0) return x->n_groups;
+    if (strcmp(key, "expert_group_used_count") == 0) return x->n_chosen_groups;
+    if (strcmp(key, "expert_weights_norm") == 0) return x->normalised;
+    if (strcmp(key, "expert_weights_scale") == 0) return x->factor > 0 ? (double)x->factor : 1;
+    return -1;
 }
 
 // Keys of the architecture, under the types that llama.cpp gives them.
@@ -73,7 +107,14 @@ static int put_keys(struct putting *p) {
             value = json_member(p->s->config, "num_local_experts");
         for (size_t i = 0; i < sizeof floats / sizeof *floats; i++)
             is_float = is_float || strcmp(floats[i], k->gguf) == 0;
-        if (!value || cJSON_IsNull(value)) continue;
+        const double of = of_experts(p->s, k->gguf);
+        if (of >= 0 && strcmp(k->gguf, "expert_weights_norm") == 0)
+            gguf_put_bool(p->w, key_of(p, k->gguf), of > 0);
+        else if (of >= 0 && is_float)
+            put_f32(p, k->gguf, of);
+        else if (of >= 0)
+            put_u32(p, k->gguf, (int64_t)of);
+        if (of >= 0 || !value || cJSON_IsNull(value)) continue;
         if (cJSON_IsBool(value))
             gguf_put_bool(p->w, key_of(p, k->gguf), cJSON_IsTrue(value));
         else if (!cJSON_IsNumber(value))
@@ -98,6 +139,11 @@ static int put_window(struct putting *p) {
         window = w > window ? w : window;
     }
     if (window == 0) return 0;
+    // Of EXAONE 4 llama.cpp computes the windows of the model of 64 layers alone.
+    if (strcmp(p->s->arch->name, "exaone4") == 0 && p->s->c->n_layers == 64) {
+        put_u32(p, "attention.sliding_window", window);
+        return 0;
+    }
     for (size_t i = 0; i < sizeof windowed / sizeof *windowed; i++) {
         if (strcmp(windowed[i], p->s->arch->name) != 0) continue;
         put_u32(p, "attention.sliding_window", window);
@@ -189,7 +235,11 @@ static int put_longrope(struct putting *p, const cJSON *rotary) {
 // The factor of cos and sin is yarn's own in every reader: another one has no key that all understand alike.
 static int put_yarn(struct putting *p, const cJSON *rotary) {
     const double factor = number(rotary, "factor", 1), own = 0.1 * log(factor) + 1;
-    if (fabs((double)p->s->c->ropes[0].scale - own) > 1e-5 * own &&
+    const double mscale = number(rotary, "mscale_all_dim", 0);
+    const bool by_key =
+        p->s->arch->mscale > 0 && mscale > 0 && mscale == number(rotary, "mscale", 0);
+    if (by_key) put_f32(p, "rope.scaling.yarn_log_multiplier", mscale / p->s->arch->mscale);
+    if (!by_key && fabs((double)p->s->c->ropes[0].scale - own) > 1e-5 * own &&
         fabs((double)p->s->c->ropes[p->s->c->n_ropes - 1].scale - own) > 1e-5 * own)
         return err_set(p->err, E_UNSUPPORTED,
                        "the rotation's attention factor is %g, not yarn's own %g, which GGUF files "
@@ -211,6 +261,12 @@ static int put_positions(struct putting *p) {
     const char *type = json_string(rotary, "rope_type");
     if (!type) type = json_string(rotary, "type");
     if (!type) type = "default";
+    if (strcmp(type, "dynamic") == 0 &&
+        number(rotary, "alpha", 0) > 0) { // Hunyuan's: a scale of theta
+        const double rot_dim = p->s->c->ropes[0].rot_dim;
+        theta *= pow(number(rotary, "alpha", 1), rot_dim / (rot_dim - 2));
+        type = "default";
+    }
     put_f32(p, "rope.freq_base", theta);
     if (p->s->arch->two_ropes) TRY(put_local_theta(p, theta));
     if (strcmp(type, "default") == 0) return 0;

@@ -50,6 +50,12 @@ static int refuse_few_bits(const char *path, struct err *err) {
     return rc;
 }
 
+// Families whose files have the name of another one, which differs in defaults and windows.
+static const char *written_as(const char *family) {
+    if (strcmp(family, "mistral") == 0) return "llama";
+    return strcmp(family, "glm4_moe_lite") == 0 ? "deepseek_v3" : family;
+}
+
 static int read_config(struct job *j, struct err *err) {
     char path[PATH_MAX], names[512];
     bool is_ft;
@@ -72,8 +78,7 @@ static int read_config(struct job *j, struct err *err) {
         return err_set(err, E_UNSUPPORTED, "%s has a quantization_config already", path);
     const cJSON *text = json_member(j->json, "text_config");
     const char *family = j->config.family;
-    // Mistral's files have the name of Llama's, since only windows differ.
-    j->shape.arch = gguf_arch_written(strcmp(family, "mistral") == 0 ? "llama" : family);
+    j->shape.arch = gguf_arch_written(written_as(family));
     j->shape.c = &j->config;
     j->shape.config = cJSON_IsObject(text) ? text : j->json;
     if (j->shape.arch) return 0;
@@ -91,6 +96,32 @@ static const char *base_name(const char *path, char *out, size_t size) {
     return out;
 }
 
+static int read_value(struct job *j, const char *name, float *out, struct err *err) {
+    const struct tensor *t = checkpoint_find(j->cp, name);
+    char bytes[sizeof(float)];
+    float largest;
+    if (!t || t->bytes != dtype_size(t->dtype) || t->bytes > sizeof bytes)
+        return err_set(err, E_UNSUPPORTED, "the tensor '%s' is no single number", name);
+    const struct tensor_view v = {bytes, t->dtype, 1, 1, 1, 1, NULL, 0};
+    TRY(checkpoint_read(j->cp, t, 0, bytes, t->bytes, err));
+    return wide_row(&v, 0, out, &largest);
+}
+
+// Values of layers that are tensors in the folder.
+static int put_values(struct job *j, struct err *err) {
+    char name[128];
+    for (const struct gguf_layer_value *v = j->shape.arch->values; v && v->gguf; v++) {
+        gguf_put_array(j->writer, v->gguf, GGUF_F32, (uint64_t)j->config.n_layers);
+        for (int32_t i = 0; i < j->config.n_layers; i++) {
+            float value = (float)v->constant;
+            snprintf(name, sizeof name, "model.layers.%d.%s", i, v->hf ? v->hf : "");
+            if (v->hf) TRY(read_value(j, name, &value, err));
+            gguf_add_f32(j->writer, value);
+        }
+    }
+    return 0;
+}
+
 static int put_metadata(struct job *j, struct err *err) {
     static const uint32_t file_types[] = {// llama.cpp's numbers
                                           [GGUF_Q8_0] = 7,
@@ -105,6 +136,7 @@ static int put_metadata(struct job *j, struct err *err) {
     gguf_put_u32(w, "general.file_type", file_types[j->o->weights]);
     gguf_put_u32(w, "general.quantization_version", 2);
     TRY(gguf_shape_put(&j->shape, w, err));
+    TRY(put_values(j, err));
     return gguf_vocab_put(w, j->o->model_dir, &j->config, err);
 }
 
@@ -142,6 +174,8 @@ static int step(struct job *j, size_t bytes, struct err *err) {
 
 // Where the row lies in the folder that the file has as row r.
 static int64_t source_row(const struct gguf_source *s, int64_t r) {
+    if (s->stack_rows > 0)
+        return r / s->matrix_rows * s->stack_rows + s->first_row + r % s->matrix_rows;
     if (s->change != GGUF_PAIRED_ROWS) return r;
     const int64_t in_head = r % s->head_rows;
     return r - in_head + in_head % 2 * (s->head_rows / 2) + in_head / 2;
@@ -183,6 +217,7 @@ static int write_tensor(struct job *j, size_t i, struct err *err) {
         const struct tensor *t = s->from[e];
         int64_t rows = 1;
         for (int d = 0; d < t->n_dims - 1; d++) rows *= t->shape[d];
+        if (s->stack_rows > 0) rows = t->shape[0] * s->matrix_rows;
         for (int64_t r = 0; r < rows; r++) TRY(write_row(j, &j->plan.tensors[i], s, t, r, err));
     }
     return gguf_writer_end_tensor(j->writer, err);

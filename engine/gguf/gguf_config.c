@@ -2,6 +2,7 @@
 #include "engine/gguf/gguf_config.h"
 #include "base/json.h"
 #include "engine/gguf/gguf_arch.h"
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,8 +132,9 @@ static int add_rope_scaling(const struct making *m, cJSON *scaling) {
     if (!is_yarn) return 0;
     struct making inner = *m;
     inner.into = scaling;
-    // mscale_all_dim, which such models have as mscale too.
-    const double mscale = m->arch->mscale * number(m, "rope.scaling.yarn_log_multiplier", 0);
+    // mscale_all_dim, which such models have as mscale too: a number of few digits, in F32 as a multiple.
+    const double multiplier = number(m, "rope.scaling.yarn_log_multiplier", 0);
+    const double mscale = round(m->arch->mscale * multiplier * 1e6) / 1e6;
     const double beta = number(m, "attention.temperature_scale", 0);
     if (mscale > 0) {
         TRY(add(m, scaling, "mscale", cJSON_CreateNumber(mscale)));
@@ -201,6 +203,8 @@ static int add_window(const struct making *m) {
     const cJSON *pattern = value_of(m, "attention.sliding_window_pattern"), *item;
     const double window = number(m, "attention.sliding_window", 0);
     if (!(window > 0)) return 0;
+    cJSON_DeleteItemFromObjectCaseSensitive(m->into,
+                                            "sliding_window"); // the architecture's default
     TRY(add(m, m->into, "sliding_window", cJSON_CreateNumber(window)));
     if (cJSON_IsNumber(pattern))
         return add(m, m->into, "sliding_window_pattern", cJSON_CreateNumber(pattern->valuedouble));

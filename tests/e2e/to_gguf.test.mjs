@@ -1,10 +1,11 @@
 // GGUF files from the command line: `parley quantize --format gguf` writes what Parley reads back as the same model; what it
 // costs; refusals.
 import assert from 'node:assert/strict';
-import { existsSync, readdirSync, statSync, writeFileSync } from 'node:fs';
+import { copyFileSync, existsSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
-import { temporaryFolder } from './harness.mjs';
+import { root, temporaryFolder } from './harness.mjs';
+import { readTensor } from './safetensors.mjs';
 import { chat, good, json as jsonOf, run } from './run.mjs';
 
 const demo = 'configs/demo-model';
@@ -66,6 +67,53 @@ for (const [name, size] of [['llama2_spm', 2048], ['llama3', 2000]]) {
     assert.deepEqual(read.ids, source.ids);
   });
 }
+
+// Experts in one tensor, numbers of an activation in the metadata, layers without positions, latent attention.
+const small = { hidden_size: 64, num_hidden_layers: 4, num_attention_heads: 4, num_key_value_heads: 2, intermediate_size: 160, max_position_embeddings: 512,
+  vocab_size: 320, rms_norm_eps: 1e-5, rope_theta: 10000, bos_token_id: 1, eos_token_id: 2, tie_word_embeddings: false };
+const families = {
+  granitemoe: { num_local_experts: 4, num_experts_per_tok: 2, attention_multiplier: 0.25, embedding_multiplier: 2, residual_multiplier: 0.5, logits_scaling: 1.5 },
+  apertus: { hidden_act: 'xielu', rope_scaling: { rope_type: 'llama3', factor: 8, low_freq_factor: 1, high_freq_factor: 4, original_max_position_embeddings: 64 } },
+  exaone4: { head_dim: 16, sliding_window: null },
+  'exaone4, of 64 layers': { head_dim: 16, sliding_window: 128, sliding_window_pattern: 'LLLG', num_hidden_layers: 64 },
+  hunyuan_v1_dense: { head_dim: 32, rope_scaling: { rope_type: 'dynamic', alpha: 50, factor: 1 } },
+};
+const sameLogits = async (model, file) => {
+  const ids = Array.from({ length: 40 }, (_, i) => 3 + i * 37 % 300).join();
+  const [a, b] = await Promise.all([model, file].map(async (from, i) => {
+    const to = `${file}.${i}.logits`;
+    await good(['score', '--model', from, '--ids', ids, '--logits', to, '--compute-dtype', 'f32', '--device', 'cpu']);
+    return readTensor(to, 'logits').data;
+  }));
+  assert.equal(a.length, b.length);
+  const off = a.reduce((most, v, i) => Math.max(most, Math.abs(v - b[i])), 0);
+  const spread = Math.sqrt(a.reduce((sum, v) => sum + v * v, 0) / a.length);
+  assert.ok(spread > 0 && off <= 1e-5 * spread, `the logits differ by ${off / spread}`);
+};
+for (const [name, more] of Object.entries(families))
+  test(`a GGUF file is the model of its folder: ${name}`, async (t) => {
+    const folder = temporaryFolder(t), config = path.join(folder, 'config.json'), model = path.join(folder, 'm'), out = path.join(folder, 'm.gguf');
+    writeFileSync(config, JSON.stringify({ ...small, model_type: name.split(',')[0], ...more }));
+    await good(['synth', '--config', config, '--dtype', 'bf16', '--output', model]);
+    await good(quantize(out, 'bf16', model));
+    await sameLogits(model, out);
+  });
+
+// DeepSeek's models have the tensors of GLM-4.7-Flash's fixture.
+for (const [name, more] of Object.entries({
+  deepseek_v3: { n_group: 4, topk_group: 2 },
+  deepseek_v2: { norm_topk_prob: false, topk_method: 'greedy', scoring_func: 'softmax', routed_scaling_factor: 1 },
+}))
+  test(`a GGUF file is the model of its folder: ${name}`, async (t) => {
+    const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf'), from = 'tests/fixtures/later/glm4_moe_lite';
+    const mscale = name === 'deepseek_v3' ? 1 : 0.707;
+    const { mlp_layer_types: _, rope_parameters: __, norm_topk_prob: ___, ...rest } = JSON.parse(readFileSync(path.join(root, from, 'config.json')));
+    writeFileSync(path.join(folder, 'config.json'), JSON.stringify({ ...rest, model_type: name, architectures: [], first_k_dense_replace: 1, moe_layer_freq: 1,
+      rope_theta: 10000, ...more, rope_scaling: { type: 'yarn', factor: 40, beta_fast: 32, beta_slow: 1, mscale, mscale_all_dim: mscale, original_max_position_embeddings: 16 } }));
+    copyFileSync(path.join(root, from, 'model.safetensors'), path.join(folder, 'model.safetensors'));
+    await good(quantize(out, 'bf16', folder));
+    await sameLogits(folder, out);
+  });
 
 test('what a GGUF file cannot be is said before anything is written', async (t) => {
   const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf');
