@@ -59,20 +59,48 @@ static void put_heads(struct putting *p, const struct attention_config *a) {
     put_u32(p, "rope.dimension_count", c->n_ropes > 0 ? c->ropes[0].rot_dim : a->head_dim);
 }
 
+// Shapes by layer (Gemma 4): full layers have the plain keys, windowed ones those with "_swa".
+static void put_layer_shapes(struct putting *p) {
+    const struct model_config *c = p->s->c;
+    const struct attention_config *full = &c->kinds[0].attention, *windowed = full;
+    const uint64_t n = (uint64_t)c->n_layers;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        const struct attention_config *a = &model_layer(c, i)->attention;
+        *(a->window > 0 ? &windowed : &full) = a;
+    }
+    put_u32(p, "attention.key_length", full->head_dim);
+    put_u32(p, "attention.value_length", full->head_dim);
+    put_u32(p, "rope.dimension_count", full->head_dim);
+    put_u32(p, "attention.key_length_swa", windowed->head_dim);
+    put_u32(p, "attention.value_length_swa", windowed->head_dim);
+    put_u32(p, "rope.dimension_count_swa", windowed->head_dim);
+    put_u32(p, "attention.sliding_window", windowed->window);
+    gguf_put_array(p->w, key_of(p, "attention.sliding_window_pattern"), GGUF_BOOL, n);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        gguf_add_bool(p->w, model_layer(c, i)->attention.window > 0);
+    gguf_put_array(p->w, key_of(p, "attention.head_count_kv"), GGUF_I32, n);
+    for (int32_t i = 0; i < c->n_layers; i++)
+        gguf_add_i32(p->w, model_layer(c, i)->attention.n_kv_heads);
+    gguf_put_array(p->w, key_of(p, "feed_forward_length"), GGUF_I32, n);
+    for (int32_t i = 0; i < c->n_layers; i++) gguf_add_i32(p->w, model_layer(c, i)->feed.width);
+}
+
 static void put_sizes(struct putting *p) {
     const struct model_config *c = p->s->c;
     const struct attention_config *a = &c->kinds[0].attention;
     put_u32(p, "block_count", c->n_layers);
     put_u32(p, "context_length", c->max_positions);
     put_u32(p, "embedding_length", c->width);
-    put_u32(p, "feed_forward_length", feed_width(p->s));
+    if (!p->s->arch->layer_shapes) put_u32(p, "feed_forward_length", feed_width(p->s));
     put_u32(p, "attention.head_count", a->n_heads);
     put_u32(p, "vocab_size", c->vocab_size);
     put_f32(p,
             c->norm == NORM_RMS ? "attention.layer_norm_rms_epsilon"
                                 : "attention.layer_norm_epsilon",
             (double)c->norm_eps);
-    if (p->s->arch->latent)
+    if (p->s->arch->layer_shapes)
+        put_layer_shapes(p);
+    else if (p->s->arch->latent)
         put_latent(p, a);
     else
         put_heads(p, a);
@@ -138,7 +166,7 @@ static int put_window(struct putting *p) {
         const int32_t w = p->s->c->kinds[i].attention.window;
         window = w > window ? w : window;
     }
-    if (window == 0) return 0;
+    if (window == 0 || p->s->arch->layer_shapes) return 0; // nothing to say, or said
     // Of EXAONE 4 llama.cpp computes the windows of the model of 64 layers alone.
     if (strcmp(p->s->arch->name, "exaone4") == 0 && p->s->c->n_layers == 64) {
         put_u32(p, "attention.sliding_window", window);
@@ -212,6 +240,13 @@ static void add_llama3(struct gguf_shape *s, double theta) {
     }
 }
 
+// proportional: pairs that stand still are divided by what leaves nothing of their frequency.
+static void add_proportional(struct gguf_shape *s) {
+    const struct rope *r = &s->c->ropes[0];
+    struct gguf_factors *f = new_factors(s, "rope_freqs.weight", r->rot_dim / 2);
+    for (int32_t i = 0; i < f->n; i++) f->values[i] = r->inv_freq[i] > 0 ? 1 : 1e30f;
+}
+
 static int add_list(struct putting *p, const cJSON *rotary, const char *key, const char *name) {
     const cJSON *list = json_member(rotary, key), *item;
     const int n = cJSON_GetArraySize(list);
@@ -272,6 +307,10 @@ static int put_positions(struct putting *p) {
     if (strcmp(type, "default") == 0) return 0;
     if (strcmp(type, "llama3") == 0) {
         add_llama3(p->s, theta);
+        return 0;
+    }
+    if (strcmp(type, "proportional") == 0 && p->s->arch->layer_shapes) {
+        add_proportional(p->s);
         return 0;
     }
     if (strcmp(type, "longrope") == 0 || strcmp(type, "su") == 0) return put_longrope(p, rotary);

@@ -242,6 +242,30 @@ static int put_sentencepiece(struct listing *v) {
     return 0;
 }
 
+// --- Gemma 4: merges over pieces, without scores ---
+
+static bool is_byte_token(const char *s) {
+    unsigned byte;
+    char end;
+    return strlen(s) == 6 && sscanf(s, "<0x%2X%c", &byte, &end) == 2 && end == '>';
+}
+
+static int put_pieces(const struct listing *v) {
+    const cJSON *item, *normalizer = json_member(v->json, "normalizer");
+    const char *from = json_string(json_member(normalizer, "pattern"), "String");
+    if (!from || strcmp(from, " ") != 0) return refuse(v, "a normaliser that does not mark spaces");
+    cJSON_ArrayForEach(item, json_member(json_member(v->json, "model"), "vocab")) {
+        if (!cJSON_IsNumber(item)) return err_set(v->err, E_FORMAT, "a token without its number");
+        TRY(set_token(v, (int64_t)item->valuedouble, item->string, strlen(item->string), 0,
+                      is_byte_token(item->string) ? LISTED_BYTE : LISTED_NORMAL));
+    }
+    TRY(add_added_tokens(v));
+    gguf_put_string(v->w, TOKENIZER "model", "gemma4");
+    put_tokens(v, true); // scores, which other readers expect
+    gguf_put_bool(v->w, TOKENIZER "add_space_prefix", false);
+    return put_merges(v);
+}
+
 // --- special tokens ---
 
 static int32_t find_token(const struct listing *v, const char *text) {
@@ -369,8 +393,9 @@ static int put(struct listing *v) {
                        "tokenizer.json or tokenizer.model",
                        v->dir, file);
     if (is_json && type && strcmp(type, "BPE") != 0) return refuse(v, "a model other than BPE");
-    const bool sentencepiece = !is_json || bytes;
-    TRY(sentencepiece ? put_sentencepiece(v) : put_byte_level(v));
+    const bool pieces = is_json && bytes && strcmp(v->c->family, "gemma4_text") == 0;
+    const bool sentencepiece = !pieces && (!is_json || bytes);
+    TRY(pieces ? put_pieces(v) : sentencepiece ? put_sentencepiece(v) : put_byte_level(v));
     TRY(put_special(v, sentencepiece));
     return put_templates(v);
 }

@@ -123,6 +123,10 @@ void gguf_add_i32(struct gguf_writer *w, int32_t v) {
     put_uint(&w->metadata, (uint32_t)v, 4);
 }
 
+void gguf_add_bool(struct gguf_writer *w, bool v) {
+    put_uint(&w->metadata, v, 1);
+}
+
 // --- the file ---
 
 static int write_all(struct gguf_writer *w, const void *bytes, size_t n, struct err *err) {

@@ -25,7 +25,7 @@ int gguf_writer_new(struct gguf_writer **out, const char *path, struct err *err)
 void gguf_writer_free(struct gguf_writer *w);
 
 // Metadata, before gguf_writer_begin; that reports a lack of memory. Values of an array follow gguf_put_array:
-// gguf_add_string or gguf_add_f32 or gguf_add_i32, n times.
+// gguf_add_string or _f32 or _i32 or _bool, n times.
 enum gguf_value { GGUF_U32 = 4, GGUF_I32 = 5, GGUF_F32 = 6, GGUF_BOOL = 7, GGUF_STRING = 8 };
 void gguf_put_u32(struct gguf_writer *w, const char *key, uint32_t v);
 void gguf_put_f32(struct gguf_writer *w, const char *key, float v);
@@ -35,6 +35,7 @@ void gguf_put_array(struct gguf_writer *w, const char *key, enum gguf_value type
 void gguf_add_string(struct gguf_writer *w, const char *v, size_t len);
 void gguf_add_f32(struct gguf_writer *w, float v);
 void gguf_add_i32(struct gguf_writer *w, int32_t v);
+void gguf_add_bool(struct gguf_writer *w, bool v);
 
 // Creates the partial file with its full length, so that it can be opened as a model; tensors hold zeros. Fills in
 // their bytes. E_FULL: the disk has no room.

@@ -202,7 +202,7 @@ static const struct gguf_arch archs[] = {
      .scaled_queries = true, .wide_query_layers = 46},
     {.name = "gemma3", .model_type = "gemma3_text", .written = true, .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
      .two_ropes = true, .local_theta = 10000, .scaled_queries = true, .wide_query_layers = 62},
-    {.name = "gemma4", .model_type = "gemma4_text", .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
+    {.name = "gemma4", .model_type = "gemma4_text", .written = true, .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
      .two_ropes = true, .local_theta = 10000, .layer_shapes = true},
     {.name = "phi3", .model_type = "phi3", .written = true, .layer = phi_layer},
     {.name = "gpt-oss", .model_type = "gpt_oss", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},

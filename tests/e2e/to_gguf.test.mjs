@@ -99,6 +99,28 @@ for (const [name, more] of Object.entries(families))
     await sameLogits(model, out);
   });
 
+// Shapes by layer, and a tokenizer of pieces without scores.
+test('a GGUF file is the model of its folder: gemma4, with its tokenizer', async (t) => {
+  const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf'), from = path.join(root, 'tests/fixtures/later/gemma4_e');
+  for (const name of ['config.json', 'model.safetensors']) copyFileSync(path.join(from, name), path.join(folder, name));
+  const special = ['<pad>', '<eos>', '<bos>', '<unk>', '<|turn>', '<turn|>'], bytes = Array.from({ length: 256 }, (_, i) => `<0x${i.toString(16).toUpperCase().padStart(2, '0')}>`);
+  const pieces = ['▁', 'a', 'b', 'h', 'e', 'l', 'o', 'he', 'll', 'hell', 'hello', '▁hello', '▁▁', '\n', '\n\n', '\n\n\n', 'ö'];
+  const vocab = Object.fromEntries([...special, ...bytes, ...pieces].map((token, id) => [token, id]));
+  const tokenizer = { version: '1.0', added_tokens: special.map((content, id) => ({ id, content, special: true, normalized: false, lstrip: false, rstrip: false, single_word: false })),
+    normalizer: { type: 'Replace', pattern: { String: ' ' }, content: '▁' }, pre_tokenizer: null, post_processor: null,
+    decoder: { type: 'Sequence', decoders: [{ type: 'Replace', pattern: { String: '▁' }, content: ' ' }, { type: 'ByteFallback' }, { type: 'Fuse' }] },
+    model: { type: 'BPE', unk_token: '<unk>', fuse_unk: true, byte_fallback: true, ignore_merges: false, vocab,
+      merges: [['h', 'e'], ['l', 'l'], ['he', 'll'], ['hell', 'o'], ['▁', 'hello'], ['▁', '▁'], ['\n', '\n'], ['\n\n', '\n']] } };
+  writeFileSync(path.join(folder, 'tokenizer.json'), JSON.stringify(tokenizer));
+  writeFileSync(path.join(folder, 'tokenizer_config.json'), JSON.stringify({ bos_token: '<bos>', eos_token: '<eos>', add_bos_token: true }));
+  await good(quantize(out, 'bf16', folder));
+  await sameLogits(folder, out);
+  const input = ' hello  hello\n\n\nhello<turn|> ö你 a\n';
+  const [source, read] = [await json(['tokenize', '--model', folder], { input }), await json(['tokenize', '--model', out], { input })];
+  assert.ok(source.ids.includes(vocab['<turn|>']) && source.ids.includes(vocab['▁hello']));
+  assert.deepEqual(read.ids, source.ids);
+});
+
 // DeepSeek's models have the tensors of GLM-4.7-Flash's fixture.
 for (const [name, more] of Object.entries({
   deepseek_v3: { n_group: 4, topk_group: 2 },

@@ -233,7 +233,7 @@ static void test_refusals(void **state) {
     char out[512];
     refused("tests/fixtures/models/gpt2", "'gpt2' are not written", E_UNSUPPORTED);
     refused("tests/fixtures/models/qwen3_windows", "window of 24 tokens", E_UNSUPPORTED);
-    refused("tests/fixtures/later/gemma4_e", "'gemma4_text' are not written", E_UNSUPPORTED);
+    refused("tests/fixtures/models/gpt_oss", "'gpt_oss' are not written", E_UNSUPPORTED);
     refused("tests/fixtures/later/olmo3_yarn", "windowed layers turn by rope_theta", E_UNSUPPORTED);
     refused("tests/fixtures/quantised/ct_int8", "quantization_config already", E_UNSUPPORTED);
     refused("tests/fixtures/none", "tests/fixtures/none", E_NOTFOUND);
