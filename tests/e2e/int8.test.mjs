@@ -137,6 +137,10 @@ test('int4 --calibrate: less changes on the text, and other matrices than those 
   }
   assert.ok(kl.calibrated < 0.7 * kl.plain, `KL ${kl.calibrated}, ${kl.plain} without`);
   assert.deepEqual(weights.again.data, weights.calibrated.data);
+  const score = ['score', '--model', demo, '--text', '-', '--calibrate', file, '--compare-weights'];
+  assert.equal((await json([...score, 'int4'], { input: chat, env: { TMPDIR: folder } })).mean_kl, kl.calibrated);
+  assert.deepEqual(readdirSync(folder).sort(), ['again', 'calibrated', 'chat.txt', 'plain']); // no folder is left behind
+  await refused([...score, 'int8'], /--calibrate needs --compare-weights int4/, 2);
   const { header, data } = weights.calibrated, bytes = ({ data: all }, name) => all.subarray(...header[name].data_offsets);
   for (const name of Object.keys(header).filter((key) => key !== '__metadata__'))
     assert.equal(bytes({ data }, name).equals(bytes(weights.plain, name)), !/weight_(packed|scale)$/.test(name), name);

@@ -1,11 +1,9 @@
 // parley quantize: writes a model folder with matrices of 8 or 4 bits, or a GGUF file.
 #include "base/log.h"
-#include "engine/convert/calibrate.h"
 #include "engine/convert/to_gguf.h"
 #include "engine/model/quantize.h"
+#include "ws/cli/calibrate_file.h"
 #include "ws/cli/cli.h"
-
-#define TEXT_BYTES ((size_t)64 << 20)
 
 enum output_format { OUTPUT_FOLDER, OUTPUT_GGUF };
 struct settings {
@@ -72,25 +70,10 @@ static int report(const struct settings *s, const struct written *r, struct err 
     return cli_json_end(&j, err);
 }
 
-static int calibrate(const struct settings *s, struct calibration **out, struct err *err) {
-    struct buf text;
-    int rc = strcmp(s->calibrate, "-") == 0 ? cli_read_stdin(&text, TEXT_BYTES, err)
-                                            : buf_read_file(&text, s->calibrate, TEXT_BYTES, err);
-    const struct calibrate_options o = {.model_dir = s->model,
-                                        .text = rc == 0 ? buf_z(&text) : NULL,
-                                        .text_len = text.len,
-                                        .progress = cli_progress,
-                                        .progress_ctx = "calibrating",
-                                        .stop = cli_stop_on_signal()};
-    if (rc == 0) rc = calibrate_run(out, &o, err);
-    buf_release(&text);
-    return rc;
-}
-
 static int write_folder(const struct settings *s, struct written *out, struct err *err) {
     struct quantize_result result;
     struct calibration *c = NULL;
-    if (s->calibrate[0]) TRY(calibrate(s, &c, err));
+    if (s->calibrate[0]) TRY(cli_calibrate(&c, s->model, s->calibrate, err));
     const struct quantize_options o = {.model_dir = s->model,
                                        .out_dir = s->output,
                                        .weights =

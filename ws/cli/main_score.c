@@ -3,6 +3,7 @@
 #include "engine/model/model_config.h"
 #include "engine/model/quantize.h"
 #include "engine/model/safetensors.h"
+#include "ws/cli/calibrate_file.h"
 #include "ws/cli/score_compare.h"
 #include <limits.h>
 #include <math.h>
@@ -18,7 +19,7 @@ enum { COMPARE_CONTEXT = 1024 };
 
 struct settings {
     struct model_settings model;
-    char *ids, *text, *logits, *compare_model, *prompt_task;
+    char *ids, *text, *logits, *compare_model, *prompt_task, *calibrate;
     int compare_weights, compare_kv, compare_compute;
     bool json;
 };
@@ -37,6 +38,10 @@ static const struct config_key keys[] = {
         "divergence and logits. Longer texts are split into pieces of --session-len tokens "
         "(default 1024). --fp8-activations applies to the compared model alone. int4: as `parley "
         "quantize` writes it, to a folder in TMPDIR that is removed afterwards."),
+    TEXT("score", calibrate, "", "FILE",
+         "With --compare-weights int4: text like the model's use, on which it is rounded, as by "
+         "`parley "
+         "quantize --calibrate`."),
     CHOICE("score", compare_kv, COMPARE_KV, "off",
            "Compare with a KV cache of this number format; together with --compare-weights, with "
            "both at once."),
@@ -143,9 +148,12 @@ struct int4_folder {
     char parent[PATH_MAX], dir[PATH_MAX + 8]; // "": none
 };
 
-static int int4_folder_make(struct int4_folder *f, const char *model, struct err *err) {
+// calibrate: a text's file, or "".
+static int int4_folder_make(struct int4_folder *f, const char *model, const char *calibrate,
+                            struct err *err) {
     const char *temporary = getenv("TMPDIR");
     struct quantize_result result;
+    struct calibration *c = NULL;
     snprintf(f->parent, sizeof f->parent, "%s/parley-score-XXXXXX",
              temporary && *temporary ? temporary : "/tmp");
     if (!mkdtemp(f->parent)) {
@@ -154,11 +162,16 @@ static int int4_folder_make(struct int4_folder *f, const char *model, struct err
         return rc;
     }
     snprintf(f->dir, sizeof f->dir, "%s/int4", f->parent);
-    return quantize_write(&(struct quantize_options){.model_dir = model,
-                                                     .out_dir = f->dir,
-                                                     .weights = WEIGHTS_INT4,
-                                                     .stop = cli_stop_on_signal()},
-                          &result, err);
+    if (calibrate[0]) TRY(cli_calibrate(&c, model, calibrate, err));
+    const int rc = quantize_write(&(struct quantize_options){.model_dir = model,
+                                                             .out_dir = f->dir,
+                                                             .weights = WEIGHTS_INT4,
+                                                             .factors = c ? calibration_find : NULL,
+                                                             .factors_ctx = c,
+                                                             .stop = cli_stop_on_signal()},
+                                  &result, err);
+    calibration_free(c);
+    return rc;
 }
 
 static void int4_folder_remove(const struct int4_folder *f) {
@@ -177,7 +190,7 @@ static int compare(const struct settings *s, struct engine *e, const struct mode
     struct int4_folder int4 = {0};
     int rc;
     if (s->compare_weights - 1 == WEIGHTS_INT4) {
-        TRY_GOTO(out, int4_folder_make(&int4, m.model, err));
+        TRY_GOTO(out, int4_folder_make(&int4, m.model, s->calibrate, err));
         m.model = int4.dir;
         m.weight_dtype = WEIGHTS_OWN;
     } else if (s->compare_weights) {
@@ -222,6 +235,8 @@ static int run(void *settings, char **words, struct err *err) {
         return cli_usage(err, "--logits cannot be combined with a comparison");
     if (comparing && s->prompt_task[0])
         return cli_usage(err, "--prompt-task cannot be combined with a comparison");
+    if (s->calibrate[0] && s->compare_weights - 1 != WEIGHTS_INT4)
+        return cli_usage(err, "--calibrate needs --compare-weights int4");
     token_list_init(&ids);
     if (comparing && !m.session_len) TRY_GOTO(out, pick_context(&m, err));
     TRY_GOTO(out, cli_engine_open(&e, &m, 1, err));

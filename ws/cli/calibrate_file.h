@@ -1,0 +1,6 @@
+// The text of --calibrate, run through a model.
+#pragma once
+#include "engine/convert/calibrate.h"
+
+// file: a path, or "-" for the standard input. *out is the caller's (calibration_free).
+int cli_calibrate(struct calibration **out, const char *model, const char *file, struct err *err);
