@@ -505,6 +505,12 @@ struct backend_ops {
                        void *y, const void *x, int32_t n, const struct weight *w, const float *bias,
                        const struct activate_args *act);
 
+    // norm of x (n, router->cols) into `normed`, its linear by the router in F32, and route by these logits,
+    // which are not kept (within rounding). normed must not overlap x. OP_DECLINED as above.
+    int (*norm_route)(struct backend *be, int32_t *ids, float *weights, void *normed, const void *x,
+                      int32_t n, const struct norm_args *norm, const struct weight *router,
+                      const float *bias, const struct route_args *args);
+
     // A whole feed-forward: y (n, down->rows) =|+= down(act(up(norm(x)))). y may be x. OP_DECLINED as
     // above.
     int (*feed_forward)(struct backend *be, enum linear_mode mode, void *y, const void *x,

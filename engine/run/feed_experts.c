@@ -50,23 +50,35 @@ static int add_shared(struct forward *f, void *x, const void *in, int32_t n, int
     return ops->add_gated(f->backend, x, f->shared, f->router_logits, n, m->config.width);
 }
 
-// y =|+= the chosen experts of x, by the router's logits for `routed`. Both are normed already.
-static int choose_and_run(struct forward *f, enum linear_mode mode, void *y, const void *routed,
-                          const void *x, int32_t n, int32_t layer) {
+// The rows' experts, by the router's logits for `in`, which is normed afterwards.
+static int choose(struct forward *f, struct input *in, int32_t n, int32_t layer) {
     const struct experts_weights *w = &f->model->layers[layer].experts;
     const struct backend_ops *ops = f->backend->ops;
-    const struct experts_args experts = feed_experts_args(f->model, layer);
     const struct route_args route = feed_route_args(f->model, layer);
-    TRY(linear(f, LINEAR_STORE_F32, f->router_logits, routed, n, &w->router, w->router_bias));
-    TRY(ops->route(f->backend, f->route_ids, f->route_weights, f->router_logits, n, &route));
-    return ops->experts(f->backend, mode, y, x, n, f->route_ids, f->route_weights, &experts,
-                        f->work);
+    if (in->norm && ops->norm_route) {
+        const struct norm_args norm = norm_args_of(f, in->norm);
+        const int rc = ops->norm_route(f->backend, f->route_ids, f->route_weights, f->normed, in->x,
+                                       n, &norm, &w->router, w->router_bias, &route);
+        if (rc == 0) *in = (struct input){.x = f->normed};
+        if (rc != OP_DECLINED) return rc;
+    }
+    TRY(norm_input(f, in, n));
+    TRY(linear(f, LINEAR_STORE_F32, f->router_logits, in->x, n, &w->router, w->router_bias));
+    return ops->route(f->backend, f->route_ids, f->route_weights, f->router_logits, n, &route);
+}
+
+// y =|+= the chosen experts of x, which is normed already.
+static int run_chosen(struct forward *f, enum linear_mode mode, void *y, const void *x, int32_t n,
+                      int32_t layer) {
+    const struct experts_args experts = feed_experts_args(f->model, layer);
+    return f->backend->ops->experts(f->backend, mode, y, x, n, f->route_ids, f->route_weights,
+                                    &experts, f->work);
 }
 
 int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
                  int32_t layer) {
-    TRY(norm_input(f, &in, n));
-    TRY(choose_and_run(f, mode, x, in.x, in.x, n, layer));
+    TRY(choose(f, &in, n, layer));
+    TRY(run_chosen(f, mode, x, in.x, n, layer));
     return add_shared(f, x, in.x, n, layer);
 }
 
@@ -78,11 +90,11 @@ int feed_beside(struct forward *f, const struct stream *s, int32_t layer) {
     TRY(feed_forward(f, LINEAR_STORE, f->added, in, n, layer));
     TRY(all_reduce(f, f->added, n));
     TRY(norm(f, &w->dense_out_norm, f->added, f->added, n, width));
-    // The router's input lies where the experts' output will.
-    TRY(norm(f, &router_norm, f->shared, s->x, n, width));
-    in = (struct input){s->x, &w->norm};
+    struct input routed = {s->x, &router_norm};
+    TRY(choose(f, &routed, n, layer));
+    in = (struct input){s->x, &w->norm}; // over the router's input, which is used
     TRY(norm_input(f, &in, n));
-    TRY(choose_and_run(f, LINEAR_STORE, f->shared, f->shared, in.x, n, layer));
+    TRY(run_chosen(f, LINEAR_STORE, f->shared, in.x, n, layer));
     TRY(all_reduce(f, f->shared, n));
     TRY(norm(f, &w->out_norm, f->shared, f->shared, n, width));
     return f->backend->ops->add(f->backend, f->added, f->shared, (int64_t)n * width);

@@ -191,6 +191,10 @@ int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const voi
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
                             const struct weight *w, const float *bias, enum activation act,
                             bool gated);
+int cuda_op_norm_route(struct backend *be, int32_t *ids, float *weights, void *normed,
+                       const void *x, int32_t n, const struct norm_args *norm,
+                       const struct weight *router, const float *bias,
+                       const struct route_args *args);
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                         void *y, const void *x, int32_t n, const struct weight *w,
                         const float *bias, const struct activate_args *act);

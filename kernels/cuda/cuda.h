@@ -248,6 +248,9 @@ int cuda_copy_parts(void *y, const void *x, enum dtype dtype, int32_t n,
 
 int cuda_route(int32_t *ids, float *weights, const float *logits, int32_t n,
                const struct route_args *args, cudaStream_t stream);
+// a: x, the norm and the router, not y; normed (n, cols). CUDA_UNSUPPORTED: more rows, another shape, dtype or device.
+int cuda_norm_route(int32_t *ids, float *weights, void *normed, const struct cuda_linear *a,
+                    const struct route_args *args, cudaStream_t stream);
 int cuda_rope_angles(float *cos_sin, const struct cuda_batch *b, int32_t n, const float *inv_freq,
                      const float *short_inv_freq, int32_t rot_dim, float scale,
                      cudaStream_t stream);

@@ -145,6 +145,10 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 __device__ __forceinline__ void cluster_arrive(uint32_t bar) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
+// To an address by cluster_address; the other block reads it behind a cluster_sync.
+__device__ __forceinline__ void cluster_store(uint32_t to, float v) {
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
+}
 // From an address by cluster_address, aligned to the size. The other block has written it before a cluster_sync.
 __device__ __forceinline__ float4 cluster_load(uint32_t from) {
     float4 v;

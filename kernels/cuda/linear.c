@@ -142,6 +142,24 @@ static int declined(int rc) {
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
 
+static void put_norm(struct cuda_linear *a, const struct norm_args *norm) {
+    a->norm = norm->kind;
+    a->norm_weight = norm->weight;
+    a->norm_bias = norm->bias;
+    a->norm_eps = norm->eps;
+}
+
+int cuda_op_norm_route(struct backend *be, int32_t *ids, float *weights, void *normed,
+                       const void *x, int32_t n, const struct norm_args *norm,
+                       const struct weight *router, const float *bias,
+                       const struct route_args *args) {
+    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_linear a = describe(cuda, NULL, x, n, router, bias);
+    put_norm(&a, norm);
+    if (cuda->deterministic || n == 0) return OP_DECLINED;
+    return declined(cuda_norm_route(ids, weights, normed, &a, args, cuda->stream));
+}
+
 // For one row only: every block of the narrow kernel norms the rows again, and with two rows of
 // Llama-1B that takes longer than a norm kernel does.
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
@@ -151,10 +169,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
-    a.norm = norm->kind;
-    a.norm_weight = norm->weight;
-    a.norm_bias = norm->bias;
-    a.norm_eps = norm->eps;
+    put_norm(&a, norm);
     if (act) {
         a.activate = true;
         a.act = act->act;

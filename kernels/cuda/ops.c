@@ -213,6 +213,7 @@ const struct backend_ops cuda_ops = {
     .norm_add = op_norm_add,
     .linear_activate = cuda_op_linear_activate,
     .norm_linear = cuda_op_norm_linear,
+    .norm_route = cuda_op_norm_route,
     .qkv_attention = cuda_op_qkv_attention,
     .ranks_open = cuda_ranks_open,
     .ranks_close = op_ranks_close,

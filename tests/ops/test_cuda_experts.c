@@ -57,6 +57,71 @@ static void routes(const struct twin *w) {
     }
 }
 
+// norm, the router's linear and route by one launch: the normed rows have norm's bits, and what is chosen follows from them.
+static void norm_route(const struct twin *w, int32_t n, int32_t width, const struct route_args *a,
+                       enum norm_kind kind, bool with_bias) {
+    const int32_t all = n * width, e = a->n_experts, k = a->n_chosen, out = n * k;
+    float *x = twin_floats(w, all), *by = op_floats(width), *bias = op_floats(e), *logits, *normed;
+    float *weights = op_floats(out), *got;
+    int32_t *ids = malloc((size_t)out * 4), *got_ids = malloc((size_t)out * 4);
+    uint16_t *router = malloc((size_t)(e * width) * 2);
+    for (int32_t i = 0; i < e * width; i++) op_write(w->t, router, i, op_random() * 0.1f);
+    if (n > 2) x[all - 1] = NAN; // of the last row
+    const struct tensor_view v = {router, w->t, e, width, width, 1, NULL, 0};
+    struct weight cpu, gpu;
+    assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cpu, &v, 1, NULL), 0);
+    assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, NULL), 0);
+    void *x_at = twin_up(w, x, all), *by_at = twin_up_bytes(w, by, (size_t)width * 4);
+    void *bias_at = twin_up_bytes(w, bias, (size_t)e * 4);
+    void *want_at = twin_up(w, NULL, all), *normed_at = twin_up(w, NULL, all);
+    void *ids_at = twin_alloc(w, (size_t)out * 4), *weights_at = twin_alloc(w, (size_t)out * 4);
+    const struct norm_args norm = {kind, by_at, kind == NORM_LAYER ? by_at : NULL, 1e-5f};
+    assert_int_equal(w->gpu->ops->norm(w->gpu, want_at, x_at, n, width, &norm), 0);
+    assert_int_equal(w->gpu->ops->norm_route(w->gpu, ids_at, weights_at, normed_at, x_at, n, &norm,
+                                             &gpu, with_bias ? bias_at : NULL, a),
+                     0);
+    w->gpu->ops->mem_read(w->gpu, got_ids, ids_at, (size_t)out * 4);
+    got = twin_down(w, weights_at, out, DTYPE_F32);
+    normed = twin_down(w, want_at, all, w->t);
+    float *same = twin_down(w, normed_at, all, w->t);
+    assert_memory_equal(same, normed, (size_t)all * 4);
+    logits = op_floats(n * e);
+    assert_int_equal(w->cpu->ops->linear(w->cpu, LINEAR_STORE_F32, logits, normed, n, &cpu,
+                                         with_bias ? bias : NULL),
+                     0);
+    assert_int_equal(w->cpu->ops->route(w->cpu, ids, weights, logits, n, a), 0);
+    for (int32_t j = 0; j < out; j++) {
+        assert_int_equal(got_ids[j], ids[j]);
+        if (n > 2 && j / k == n - 1)
+            assert_true(isnan(got[j]));
+        else
+            op_near(got[j], weights[j], 2e-5 * (1 + fabs((double)weights[j])), "weight", j);
+    }
+    w->cpu->ops->weight_release(w->cpu, &cpu), w->gpu->ops->weight_release(w->gpu, &gpu);
+    twin_free(w, x_at), twin_free(w, by_at), twin_free(w, bias_at), twin_free(w, want_at);
+    twin_free(w, normed_at), twin_free(w, ids_at), twin_free(w, weights_at);
+    free(x), free(by), free(bias), free(logits), free(normed), free(same), free(weights), free(got);
+    free(ids), free(got_ids), free(router);
+}
+
+static void norm_routes(const struct twin *w) {
+    static const struct route_args qwen3 = {
+        ROUTER_SOFTMAX_TOPK, 128, 8, true, 1, NULL, NULL, 0, 0, 0};
+    static const struct route_args gpt_oss = {
+        ROUTER_TOPK_SOFTMAX, 32, 4, false, 1, NULL, NULL, 0, 0, 0};
+    static const struct route_args grouped = {ROUTER_SIGMOID, 60,   6, true, 2.5f,
+                                              NULL,           NULL, 6, 3,    2};
+    static const int32_t rows[] = {1, 2, 8, 16};
+    if (w->t == DTYPE_F32 || strstr(w->gpu->description, "deterministic")) return;
+    op_seed(7);
+    for (int i = 0; i < 4; i++) {
+        norm_route(w, rows[i], 2048, &qwen3, NORM_RMS, false);
+        norm_route(w, rows[i], 2880, &gpt_oss, NORM_RMS, true);
+        norm_route(w, rows[i], 200, &grouped, NORM_LAYER, i % 2);
+        norm_route(w, rows[i], 4096, &gpt_oss, NORM_LAYER, false);
+    }
+}
+
 struct shape {
     int32_t n_experts, n_chosen, hidden, width;
     enum activation act;
@@ -160,29 +225,20 @@ static void run(const struct twin *w, const struct experts_args *a, enum linear_
     twin_free(w, work);
 }
 
-// up_format, down_format: NULL: of dtype t.
-static void check_stored(const struct twin *w, enum dtype t, const struct group_format *up_format,
-                         const struct group_format *down_format, const struct shape *s, int32_t n,
-                         bool one) {
-    op_seed((uint64_t)(s->hidden * 100 + s->width + n));
-    const int32_t up_rows = s->gated ? 2 * s->width : s->width, k = s->n_chosen,
-                  all = n * s->hidden;
-    struct layer up = up_format
-                          ? make_groups(w, up_format, s->n_experts, up_rows, s->hidden, s->bias)
-                          : make(w, t, s->n_experts, up_rows, s->hidden, s->bias);
-    struct layer down =
-        down_format ? make_groups(w, down_format, s->n_experts, s->hidden, s->width, s->bias)
-                    : make(w, t, s->n_experts, s->hidden, s->width, s->bias);
-    struct experts_args a = {s->n_experts,       k,       up.cpu, down.cpu, up.bias, down.bias,
+// n rows; `one`: the first row's experts for all. few_bits: of some matrix.
+static void check_rows(const struct twin *w, const struct shape *s, const struct layer *up,
+                       const struct layer *down, bool few_bits, int32_t n, bool one) {
+    const int32_t k = s->n_chosen, all = n * s->hidden;
+    struct experts_args a = {s->n_experts,       k,       up->cpu, down->cpu, up->bias, down->bias,
                              {s->act, s->gated}, s->limit};
-    struct experts_args g = {s->n_experts,  k,          up.gpu,  down.gpu, up.gpu_bias,
-                             down.gpu_bias, a.activate, s->limit};
+    struct experts_args g = {s->n_experts,   k,          up->gpu, down->gpu, up->gpu_bias,
+                             down->gpu_bias, a.activate, s->limit};
     float *x = twin_floats(w, all), *y = twin_floats(w, all), *weights = op_floats(n * k);
     int32_t *ids = malloc((size_t)(n * k) * 4);
     choose(ids, n, s, one);
     for (int i = 0; i < all; i++) y[i] = twin_round(w->t, y[i]);
     // Numbers of few bits are large; results stay within f16.
-    for (int i = 0; i < all && (up_format || down_format); i++) x[i] *= 0.03125f;
+    for (int i = 0; i < all && (few_bits); i++) x[i] *= 0.015625f;
     void *gx = twin_up(w, x, all), *gy = twin_up(w, y, all), *stored = twin_up(w, NULL, all);
     void *gi = twin_up_bytes(w, ids, (size_t)(n * k) * 4),
          *gw = twin_up_bytes(w, weights, (size_t)(n * k) * 4);
@@ -214,13 +270,29 @@ static void check_stored(const struct twin *w, enum dtype t, const struct group_
         }
         free(whole), free(alone);
     }
-    release(w, &up, s->n_experts), release(w, &down, s->n_experts);
     twin_free(w, gx), twin_free(w, gy), twin_free(w, stored), twin_free(w, gi), twin_free(w, gw);
     free(x), free(y), free(weights), free(ids), free(work), free(want);
 }
 
+// A call for each of `rows`. up_format, down_format: NULL: of dtype t.
+static void check_stored(const struct twin *w, enum dtype t, const struct group_format *up_format,
+                         const struct group_format *down_format, const struct shape *s,
+                         const int32_t *rows, int n_rows, bool one) {
+    op_seed((uint64_t)(s->hidden * 100 + s->width + rows[0]));
+    const int32_t up_rows = s->gated ? 2 * s->width : s->width;
+    struct layer up = up_format
+                          ? make_groups(w, up_format, s->n_experts, up_rows, s->hidden, s->bias)
+                          : make(w, t, s->n_experts, up_rows, s->hidden, s->bias);
+    struct layer down =
+        down_format ? make_groups(w, down_format, s->n_experts, s->hidden, s->width, s->bias)
+                    : make(w, t, s->n_experts, s->hidden, s->width, s->bias);
+    for (int i = 0; i < n_rows; i++)
+        check_rows(w, s, &up, &down, up_format || down_format, rows[i], one);
+    release(w, &up, s->n_experts), release(w, &down, s->n_experts);
+}
+
 static void check(const struct twin *w, enum dtype t, const struct shape *s, int32_t n, bool one) {
-    check_stored(w, t, NULL, NULL, s, n, one);
+    check_stored(w, t, NULL, NULL, s, &n, 1, one);
 }
 
 static const struct shape shapes[] = {
@@ -288,22 +360,30 @@ static void few_bits(const struct twin *w) {
         {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
         {160, 6, 256, 128, ACT_SILU, true, false, 0}, // more than the small table has
     };
-    static const int32_t rows[] = {1, 3, 9, 33, 130, 300};
+    static const int32_t rows[] = {1, 3, 9, 33, 130, 300}, some[] = {1, 9, 130},
+                         others[] = {3, 33, 300}, mixed[] = {1, 67, 133}, forty = 40, most = 300;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
-        for (size_t s = 0; s < sizeof of / sizeof *of; s++)
-            for (int i = 0; i < 6; i++)
-                if (f < 3 ? s < 2 || i % 2 == (int)f % 2 : s == f % 2 && i % 2 == 0)
-                    check_stored(w, 0, &formats[f], &formats[f], &of[s], rows[i], false);
-    check_stored(w, 0, &formats[0], &formats[0], &of[0], 40, true); // one expert has all rows
-    check_stored(w, 0, &formats[2], &formats[2], &of[0], 300, true);
-    for (int n = 1; n < 200; n += 66) { // one of both alone
-        check_stored(w, w->t, &formats[2], NULL, &of[0], n, false);
-        check_stored(w, w->t, NULL, &formats[1], &of[0], n, false);
-    }
+        for (size_t s = 0; s < sizeof of / sizeof *of; s++) {
+            const bool whole = f < 3 && s < 2;
+            if (f >= 3 && s != f % 2) continue;
+            check_stored(w, 0, &formats[f], &formats[f], &of[s],
+                         whole    ? rows
+                         : f == 1 ? others
+                                  : some,
+                         whole ? 6 : 3, false);
+        }
+    check_stored(w, 0, &formats[0], &formats[0], &of[0], &forty, 1,
+                 true); // one expert has all rows
+    check_stored(w, 0, &formats[2], &formats[2], &of[0], &most, 1, true);
+    check_stored(w, w->t, &formats[2], NULL, &of[0], mixed, 3, false); // one of both alone
+    check_stored(w, w->t, NULL, &formats[1], &of[0], mixed, 3, false);
 }
 
 static void test_routes(void **state) {
     twin_each(routes);
+}
+static void test_norm_routes(void **state) {
+    twin_each(norm_routes);
 }
 static void test_sizes(void **state) {
     twin_each(sizes);
@@ -323,9 +403,10 @@ static void test_few_bits(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_routes),  cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_crowded), cmocka_unit_test(test_eight_bits),
-        cmocka_unit_test(test_many),    cmocka_unit_test(test_few_bits),
+        cmocka_unit_test(test_routes),     cmocka_unit_test(test_norm_routes),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_crowded),
+        cmocka_unit_test(test_eight_bits), cmocka_unit_test(test_many),
+        cmocka_unit_test(test_few_bits),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
