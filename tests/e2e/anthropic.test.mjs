@@ -6,9 +6,9 @@ import net from 'node:net';
 import path from 'node:path';
 import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import { Server, few, temporaryFolder, unlimited, until } from './harness.mjs';
+import { Server, few, patience, temporaryFolder, unlimited, until } from './harness.mjs';
 
-const clientOf = (server, apiKey = 'none') => new Anthropic({ baseURL: server.url, apiKey, maxRetries: 0, timeout: 480000 });
+const clientOf = (server, apiKey = 'none') => new Anthropic({ baseURL: server.url, apiKey, maxRetries: 0, timeout: patience });
 const user = (content) => ({ role: 'user', content });
 const textOf = (message) => message.content.filter((block) => block.type === 'text').map((block) => block.text).join('');
 const prompt = ({ usage }) => usage.input_tokens + usage.cache_read_input_tokens + usage.cache_creation_input_tokens;

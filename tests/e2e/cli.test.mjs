@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, readdirSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest, temporaryFolder, unlimited } from './harness.mjs';
 import { good, json, run } from './run.mjs';
 import { logSoftmax, readTensor } from './safetensors.mjs';
 
@@ -24,14 +23,14 @@ function distance(got, want) {
 
 // --- help and usage ------------------------------------------------------------------------------------------------
 
-test('a result that cannot be written is a failure', async () => {
+shortTest('a result that cannot be written is a failure', async () => {
   const wrap = ['sh', '-c', 'exec "$@" > /dev/full', 'sh'];
   const result = await run(['tokenize', '--model', demo, '--json'], { input: 'hi', wrap });
   assert.equal(result.code, 1);
   assert.match(result.stderr, /^parley: cannot write standard output$/m);
 });
 
-test('--help of every command is on standard output, whole and without rubbish', async () => {
+shortTest('--help of every command is on standard output, whole and without rubbish', async () => {
   const all = await good(['--help']);
   for (const command of commands) {
     assert.match(all, new RegExp(`^  ${command} `, 'm'));
@@ -45,7 +44,7 @@ test('--help of every command is on standard output, whole and without rubbish',
   assert.doesNotMatch(await good(['chat', '--help']), /required/, 'chat needs a server or a model');
 });
 
-test('--version says what the program was built from, and not where', async () => {
+shortTest('--version says what the program was built from, and not where', async () => {
   const text = await good(['--version']), facts = await json(['--version', '--json']);
   assert.match(text, /^parley \d+\.\d+\.\d+\n/);
   for (const [name, value] of Object.entries(facts))
@@ -68,7 +67,7 @@ test('--version says what the program was built from, and not where', async () =
   assert.deepEqual([wrong.code, wrong.stderr], [2, 'parley: --version takes no argument but --json\n']);
 });
 
-test('make help names what a user may type; a variable with a value that does not exist is said', () => {
+shortTest('make help names what a user may type; a variable with a value that does not exist is said', () => {
   const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '0' }; // not those of the make that runs the tests
   const make = (...args) => spawnSync('make', ['--no-print-directory', ...args], { cwd: root, encoding: 'utf8', env, maxBuffer: 1 << 26 });
   const { stdout } = make('help');
@@ -84,7 +83,7 @@ test('make help names what a user may type; a variable with a value that does no
   assert.match(make('-n', 'install', 'PREFIX=some/where', 'CUDA=0').stdout, new RegExp(`model = ${root}/some/where/share/parley/demo-model`));
 });
 
-test('wrong usage: exit status 2, one line of what is wrong and where to look', async () => {
+shortTest('wrong usage: exit status 2, one line of what is wrong and where to look', async () => {
   const wrong = [
     [], ['bogus'], ['--bogus'], ['sessions'], ['sessions', 'dance', '--db', 'x'], ['sessions', 'show', '--db', 'x'], ['synth', '--like', 'tiny'],
     ['synth', '--out', '/tmp/x'], ['generate', '--model', demo], ['generate', '--model', demo, '--ids', '1', '--prompt', 'x'],
@@ -107,7 +106,7 @@ test('wrong usage: exit status 2, one line of what is wrong and where to look', 
 // Without the breaks and indents of a terminal's lines.
 const flat = (text) => text.replaceAll(/\n[; ]*/g, ' ');
 
-test('sampling parameters: help, ini file and hello say the same, from one table', async (t) => {
+shortTest('sampling parameters: help, ini file and hello say the same, from one table', async (t) => {
   const server = await Server.start(t);
   const client = await server.connect({ malformed: true });
   const { sampling_parameters: rows, models } = client.hello;
@@ -131,7 +130,7 @@ test('sampling parameters: help, ini file and hello say the same, from one table
   }
 });
 
-test('configs/demo.ini is what --print-config writes', async () => {
+shortTest('configs/demo.ini is what --print-config writes', async () => {
   const ini = readFileSync(path.join(root, 'configs/demo.ini'), 'utf8');
   const printed = await good(['serve', '--config', 'configs/demo.ini', '--print-config'],
     { env: { PARLEY_THREADS: undefined } }); // tests/run.sh sets it
@@ -140,16 +139,17 @@ test('configs/demo.ini is what --print-config writes', async () => {
 
 // --- tokenize --------------------------------------------------------------------------------------------------------
 
-test('tokenize --json and --decode: the reference\'s ids and texts', async () => {
+for (const [define, n] of [[shortTest, 8], [longTest, 40]]) // golden/tokenizers has them all
+define(`tokenize --json and --decode: the reference's ids and texts, ${n} of them`, async () => {
   const { cases } = golden('text/demo.golden.json');
-  const some = cases.filter((_, i) => i % Math.ceil(cases.length / 40) === 0);
+  const some = cases.filter((_, i) => i % Math.ceil(cases.length / n) === 0);
   for (const { text, ids, decoded } of some) {
     assert.deepEqual(await json(['tokenize', '--model', demo, '--json'], { input: text }), { ids }, JSON.stringify(text));
     assert.deepEqual(await json(['tokenize', '--model', demo, '--decode'], { input: JSON.stringify({ ids }) }), { text: decoded });
   }
 });
 
-test('tokenize: special tokens only where they are asked for; plain output', async () => {
+shortTest('tokenize: special tokens only where they are asked for; plain output', async () => {
   const input = '<|im_start|>user';
   const { ids } = await json(['tokenize', '--model', demo, '--json'], { input });
   assert.equal(ids[0], 1);
@@ -160,7 +160,7 @@ test('tokenize: special tokens only where they are asked for; plain output', asy
   assert.equal((await good(['tokenize', '--model', demo], { input })).trim(), ids.join(' '));
 });
 
-test('tokenize --chat: the reference\'s conversations', async () => {
+shortTest('tokenize --chat: the reference\'s conversations', async () => {
   for (const { messages, text, ids, add_generation_prompt = true } of golden('text/chat_demo.golden.json')) {
     const input = JSON.stringify({ messages, add_generation_prompt });
     assert.deepEqual(await json(['tokenize', '--model', demo, '--chat'], { input }), { text, ids });
@@ -172,9 +172,10 @@ test('tokenize --chat: the reference\'s conversations', async () => {
 
 // --- score and generate ------------------------------------------------------------------------------------------------
 
-test('score --logits: every family, plain and under each window', async (t) => {
+for (const [define, families] of [[shortTest, ['llama', 'gpt_neox']], [longTest, ['mistral', 'qwen2', 'qwen3', 'gptj']]])
+define(`score --logits: ${families.join(', ')}, plain and under each window`, async (t) => {
   const out = path.join(temporaryFolder(t), 'logits.safetensors');
-  for (const family of ['llama', 'mistral', 'qwen2', 'qwen3', 'gptj', 'gpt_neox']) {
+  for (const family of families) {
     const reference = path.join(root, fixture(family), 'golden.safetensors');
     const ids = readTensor(reference, 'input_ids').data;
     for (const [name, window] of [['logits', []], ['logits_m16_s0', ['--memory-len', '16', '--sink-len', '0']],
@@ -193,7 +194,7 @@ test('score --logits: every family, plain and under each window', async (t) => {
   }
 });
 
-test('score and generate see the same: each drawn token is the best of its row, with its log-probability', async (t) => {
+shortTest('score and generate see the same: each drawn token is the best of its row, with its log-probability', async (t) => {
   const out = path.join(temporaryFolder(t), 'logits.safetensors');
   for (const window of [[], ['--memory-len', '24', '--sink-len', '4'], ['--memory-len', '10', '--sink-len', '0']]) {
     const prompt = golden('models/qwen3/golden.json').greedy.prompt;
@@ -211,7 +212,7 @@ test('score and generate see the same: each drawn token is the best of its row, 
   }
 });
 
-test('generate: greedy as the reference, as far as its lead is clear', async () => {
+shortTest('generate: greedy as the reference, as far as its lead is clear', async () => {
   let equal = 0;
   for (const family of ['llama', 'mistral', 'qwen2', 'qwen3']) {
     const { greedy } = golden(`models/${family}/golden.json`);
@@ -226,7 +227,7 @@ test('generate: greedy as the reference, as far as its lead is clear', async () 
   assert.ok(equal >= 144, `${equal} tokens of four times 48 before the first difference`);
 });
 
-test('generate: text, chat, standard input, stop, seeds, plain output', async () => {
+shortTest('generate: text, chat, standard input, stop, seeds, plain output', async () => {
   const base = ['generate', '--model', demo, '--max-tokens', '20'];
   const chat = await json([...base, '--prompt', 'My name is Zora.', '--chat', '--json']);
   assert.match(chat.text, /Zora/);
@@ -241,7 +242,7 @@ test('generate: text, chat, standard input, stop, seeds, plain output', async ()
   assert.notDeepEqual((await draw('1')).ids, (await draw('2')).ids);
 });
 
-test('an answer of generate is that of a session', async (t) => {
+shortTest('an answer of generate is that of a session', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const prompt = [1, 463, 273, 201, 899, 2, 201];
   const sampling = { temperature: 0.9, top_k: 50, top_p: 0.95, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.2, frequency_penalty: 0.1,
@@ -255,7 +256,7 @@ test('an answer of generate is that of a session', async (t) => {
 
 // --- sessions, chat, bench, inspect, synth --------------------------------------------------------------------------
 
-test('sessions: list newest first, show, export, rm, beside a running server and without', async (t) => {
+shortTest('sessions: list newest first, show, export, rm, beside a running server and without', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   const server = await Server.start(t, { db, args: unlimited });
   const client = await server.connect();
@@ -286,7 +287,7 @@ test('sessions: list newest first, show, export, rm, beside a running server and
   }
 });
 
-test('chat: a pipe through an engine of its own and through a server, the same words', async (t) => {
+shortTest('chat: a pipe through an engine of its own and through a server, the same words', async (t) => {
   const input = 'My name is Zora.\nWhat is my name?\n';
   const own = await good(['chat', '--model', demo, '--temperature', '0'], { input });
   assert.deepEqual(own.trim().split('\n').length, 2);
@@ -307,7 +308,7 @@ test('chat: a pipe through an engine of its own and through a server, the same w
   assert.match(lost.stderr, /^parley: .+\n$/);
 });
 
-test('bench --json: rates, bytes, the ceiling', async () => {
+shortTest('bench --json: rates, bytes, the ceiling', async () => {
   const all = ['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '16', '--sequences', '2'];
   let report; // this model is so fast that on a busy machine one session may be over before the other is submitted
   for (let i = 0; i < 5 && !(report?.together_tokens_per_second > 0); i++) report = await json(all);
@@ -324,7 +325,7 @@ test('bench --json: rates, bytes, the ceiling', async () => {
     assert.equal((await run(['bench', '--model', fixture('llama'), '--parts', parts])).code, 2, parts);
 });
 
-test('bench --like: a shape of which nothing is written, on several ranks too', async (t) => {
+shortTest('bench --like: a shape of which nothing is written, on several ranks too', async (t) => {
   const dir = temporaryFolder(t), model = path.join(dir, 'm');
   assert.equal((await run(['synth', '--like', 'tiny', '--no-weights', '--out', model])).code, 0);
   assert.deepEqual(readdirSync(model).sort(), ['config.json', 'generation_config.json', 'random.json']);
@@ -340,14 +341,14 @@ test('bench --like: a shape of which nothing is written, on several ranks too', 
   assert.equal((await run(['bench', '--like', 'tiny', '--model', model])).code, 2);
 });
 
-test('bench --deterministic: what it costs, where it costs something', async () => {
+shortTest('bench --deterministic: what it costs, where it costs something', async () => {
   const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--decode-tokens', '4', '--parts', 'decode', '--deterministic']);
   assert.ok(report.decode_tokens_per_second > 0);
   for (const key of ['plain_decode_tokens_per_second', 'deterministic_cost_decode'])
     assert.equal(key in report, report.backend.startsWith('cuda: '), key); // the CPU knows no other way
 });
 
-test('bench: a later turn, and a session past its window', async () => {
+shortTest('bench: a later turn, and a session past its window', async () => {
   const args = ['bench', '--model', fixture('llama'), '--repeat', '1', '--prompt-tokens', '16', '--decode-tokens', '4', '--sequences', '1',
     '--context-tokens', '100', '--later-turn', '10', '--memory-len', '16', '--turns', '24', '--turn-tokens', '4'];
   const report = await json([...args, '--json']);
@@ -362,7 +363,7 @@ test('bench: a later turn, and a session past its window', async () => {
   assert.match(stderr, /--memory-len/);
 });
 
-test('a server says where it runs; a GPU that is not there is said', async (t) => {
+shortTest('a server says where it runs; a GPU that is not there is said', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   assert.match(server.log, /event=engine\.open .*backend="(cpu|cuda): /);
   if (!/backend="cuda: /.test(server.log)) assert.match(server.log, /event=engine\.no_gpu device=cpu why="(CUDA finds none|built without CUDA)"/);
@@ -371,7 +372,7 @@ test('a server says where it runs; a GPU that is not there is said', async (t) =
   assert.match(stderr, /^parley: device: .*1000.*\n$/);
 });
 
-test('a model that loads shows a bar on a terminal, and nothing in a pipe', async (t) => {
+shortTest('a model that loads shows a bar on a terminal, and nothing in a pipe', async (t) => {
   const args = ['generate', '--model', demo, '--prompt', 'Hi', '--max-tokens', '1'];
   const seen = spawnSync('script', ['-qec', [parley, ...args].join(' '), '/dev/null'], { cwd: root, encoding: 'utf8' });
   if (seen.error || /pseudo-?terminal|openpty/i.test(seen.stderr)) return t.skip('no pseudo-terminal to be had here');
@@ -381,7 +382,7 @@ test('a model that loads shows a bar on a terminal, and nothing in a pipe', asyn
   assert.equal((await run(args)).stderr, '');
 });
 
-test('inspect: the family, the shape, the text, as JSON and for people', async () => {
+shortTest('inspect: the family, the shape, the text, as JSON and for people', async () => {
   const report = await json(['inspect', '--model', demo, '--json']);
   assert.deepEqual([report.family, report.n_layers, report.width, report.vocab_size, report.max_positions, report.dtype],
     ['llama', 8, 384, 4096, 4096, 'bf16']);
@@ -391,7 +392,7 @@ test('inspect: the family, the shape, the text, as JSON and for people', async (
   assert.deepEqual([bare.family, bare.qk_norm], ['qwen3', true]);
 });
 
-test('synth: the same seed gives the same bytes, and a model that runs', async (t) => {
+shortTest('synth: the same seed gives the same bytes, and a model that runs', async (t) => {
   const folder = temporaryFolder(t);
   const write = (name, seed, more = []) => good(['synth', '--like', 'tiny', '--out', path.join(folder, name), '--seed', seed, ...more]);
   await write('a', '3');
@@ -404,7 +405,7 @@ test('synth: the same seed gives the same bytes, and a model that runs', async (
   assert.equal(ids.length, 5);
 });
 
-test('serve: every key of the file is an option; --print-config gives the file back', async (t) => {
+shortTest('serve: every key of the file is an option; --print-config gives the file back', async (t) => {
   const printed = await good(['serve', '--model', demo, '--port', '8123', '--max-sequences', '7', '--print-config']);
   assert.match(printed, /^port = 8123$/m);
   assert.match(printed, /^max_sequences = 7$/m);
@@ -418,7 +419,7 @@ test('serve: every key of the file is an option; --print-config gives the file b
 
 // --- prompt learning ---------------------------------------------------------------------------------------------------
 
-test('generate with a task of prompt learning: each table has an answer of its own, always the same', async () => {
+shortTest('generate with a task of prompt learning: each table has an answer of its own, always the same', async () => {
   const task = (kind, model = 'llama') => ['--prompt-task', `tests/fixtures/prompts/${model}/${kind}`];
   const args = (...more) => ['generate', '--model', fixture('llama'), '--ids', '5,6,7', '--max-tokens', '8', '--ignore-eos', '--json', ...more];
   const answers = await Promise.all([[], task('soft'), task('other'), task('ptuning'), task('prefix')].map((more) => json(args(...more))));

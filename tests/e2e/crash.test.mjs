@@ -4,12 +4,14 @@ import { copyFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, processorMs, root, scale, Server, sleep, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
+import { few, processorMs, root, scale, Server, shortTest, sleep, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 import { run } from './run.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
-const rounds = Number(process.env.KILLS) || Math.max(4, Math.round(40 * scale)); // `make torture`: 1,000
+// The rest of the kills is crash-long's; `make torture`: 1,000.
+const share = process.env.PARLEY_TEST_PART === 'short' ? 0.3 : 1;
+const rounds = Number(process.env.KILLS) || Math.max(4, Math.round(40 * share * scale));
 const random = new Random();
 const sampling = () => ({ temperature: 1, seed: String(random.below(1e9)), max_tokens: 1 + random.below(60), ignore_eos: true, logprobs: true });
 
@@ -204,7 +206,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
 });
 
 test('kill -9 while the database is made: the next start makes it, or goes on', async (t) => {
-  for (let i = 0; i < Math.max(4, 15 * scale); i++) {
+  for (let i = 0; i < Math.max(4, 15 * share * scale); i++) {
     const options = { model, db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
     const first = await Server.start(t, { ...options, wait: false });
     await sleep(random.below(80));
@@ -236,7 +238,7 @@ test(`kill -9 while a database of schema ${schema} is brought forward: nothing o
   };
   const calm = await seen(copy());
   assert.ok(calm.length >= 5);
-  for (let i = 0; i < Math.max(3, 10 * scale); i++) {
+  for (let i = 0; i < Math.max(3, 10 * share * scale); i++) {
     const db = copy();
     const first = await Server.start(t, { model, db, args: unlimited, wait: false });
     await sleep(random.below(60));
@@ -246,7 +248,7 @@ test(`kill -9 while a database of schema ${schema} is brought forward: nothing o
   }
 });
 
-test('an interrupted session goes on as one that was told the same from the start', async (t) => {
+shortTest('an interrupted session goes on as one that was told the same from the start', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--commit-interval-us', '1000'] };
   const first = await Server.start(t, options);
   const author = await Follower.open(await first.connect());
@@ -267,7 +269,7 @@ test('an interrupted session goes on as one that was told the same from the star
   assert.deepEqual([next.ids, next.logprobs], [straight.ids, straight.logprobs]);
 });
 
-test('SIGTERM: running turns finish, new ones are refused, exit status 0', async (t) => {
+shortTest('SIGTERM: running turns finish, new ones are refused, exit status 0', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '300'] };
   const server = await Server.start(t, options);
   const client = await server.connect();
@@ -291,7 +293,7 @@ test('SIGTERM: running turns finish, new ones are refused, exit status 0', async
   assert.deepEqual(transcript(await reader.done(turn)), transcript(author.turns.get(turn)));
 });
 
-test('SIGTERM at any moment of a turn: its client is told how it ended before the connection closes', async (t) => {
+shortTest('SIGTERM at any moment of a turn: its client is told how it ended before the connection closes', async (t) => {
   for (let i = 0; i < Math.max(5, 20 * scale); i++) {
     const server = await Server.start(t, { model, args: unlimited });
     const author = await Follower.open(await server.connect());
@@ -303,7 +305,7 @@ test('SIGTERM at any moment of a turn: its client is told how it ended before th
   }
 });
 
-test('SIGTERM and no time to finish: what ran is recorded as interrupted, with its tokens; exit status 0', async (t) => {
+shortTest('SIGTERM and no time to finish: what ran is recorded as interrupted, with its tokens; exit status 0', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '0.3'] };
   const server = await Server.start(t, options);
   const author = await Follower.open(await server.connect());
@@ -319,7 +321,7 @@ test('SIGTERM and no time to finish: what ran is recorded as interrupted, with i
   assert.deepEqual(ids.slice(0, seen.length), seen);
 });
 
-test('a second SIGTERM ends at once, and loses nothing either', async (t) => {
+shortTest('a second SIGTERM ends at once, and loses nothing either', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '300'] };
   const server = await Server.start(t, options);
   const author = await Follower.open(await server.connect());
@@ -337,7 +339,7 @@ test('a second SIGTERM ends at once, and loses nothing either', async (t) => {
   assert.equal((await reader.done(turn)).done.finish_reason, 'interrupted');
 });
 
-test('ready again in under two seconds of processor time', async (t) => {
+shortTest('ready again in under two seconds of processor time', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   const first = await Server.start(t, options);
   const author = await Follower.open(await first.connect());

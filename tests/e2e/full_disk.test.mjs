@@ -3,10 +3,9 @@
 import assert from 'node:assert/strict';
 import { rmSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { fillDisk, smallDisk } from './disk.mjs';
 import { Follower, transcript } from './follower.mjs';
-import { Server, sleep, unlimited, until } from './harness.mjs';
+import { longTest, Server, shortTest as test, sleep, unlimited, until } from './harness.mjs';
 
 const messages = [{ role: 'user', content: 'Tell me a story.' }];
 const n = 1800; // tokens: the disk fills long before the last of them
@@ -132,7 +131,7 @@ async function noticed(server) {
   }
 }
 
-test('a disk that fills and has room again, under every protocol: what was told is there, and ready means that turns are served', async (t) => {
+longTest('a disk that fills and has room again, under every protocol: what was told is there, and ready means that turns are served', async (t) => {
   const disk = smallDisk(t, '4m');
   if (!disk) return t.skip('no file system can be mounted here');
   const db = path.join(disk, 'parley.db');

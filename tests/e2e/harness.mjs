@@ -6,7 +6,7 @@ import http from 'node:http';
 import net from 'node:net';
 import os, { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after } from 'node:test';
+import test, { after } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import WebSocket from 'ws';
 import { Conversation } from './schema.mjs';
@@ -28,6 +28,11 @@ export const patience = 60000 * Math.min(Math.max(slower, 1), 8);
  * for the answer to a ping and than thirty to read what it paused: the server, which runs ahead of it, would end its
  * connection. */
 export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600', PARLEY_SLOW_READER_TIMEOUT: '600' };
+/** The tests of a program whose row NAME-long in tests/run/long makes two of it: those of `make test`, and those that run
+ * only as NAME-long. By hand all run. */
+const part = process.env.PARLEY_TEST_PART, elsewhere = () => {};
+export const shortTest = part === 'long' ? elsewhere : test;
+export const longTest = part === 'short' ? elsewhere : test;
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const servers = new Set();
 let clients = 0;
@@ -117,12 +122,13 @@ export const isWellFormed = (text) => typeof text === 'string' && !/\p{Surrogate
 
 /** Waits until check() gives something truthy; says what it waited for when it never does. */
 export async function until(what, check, timeoutMs = patience) {
-  const end = Date.now() + timeoutMs;
+  const begun = Date.now();
   for (;;) {
     const value = await check();
     if (value) return value;
-    if (Date.now() > end) throw new Error(`timed out waiting for ${what}`);
-    await sleep(10);
+    const waited = Date.now() - begun;
+    if (waited > timeoutMs) throw new Error(`timed out waiting for ${what}`);
+    await sleep(Math.min(Math.max(10, waited / 20), 50)); // what takes longer is asked for less often
   }
 }
 

@@ -7,7 +7,7 @@ import path from 'node:path';
 import { after, test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, parley, patience, Server, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf, sessionOf } from './openai_client.mjs';
 import { shallowDemo } from './shallow.mjs';
 
@@ -337,7 +337,7 @@ test('responses: thinking as a summary, which most clients show, and as what the
 
 test('messages: budget_tokens ends the thinking block', async (t) => {
   const { server } = await start(t);
-  const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });
+  const client = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: patience });
   const ask = { model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], max_tokens: 200, temperature: 2 };
   let made; // the model has learned to end anywhere
   for (let seed = 1; !made || made.content.length < 2; seed++)

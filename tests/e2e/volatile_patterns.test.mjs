@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import { Server, unlimited } from './harness.mjs';
+import { patience, Server, unlimited } from './harness.mjs';
 import { cached, clientOf, sessionOf, user } from './openai_client.mjs';
 import { run } from './run.mjs';
 
@@ -41,7 +41,7 @@ test('a first line with a hash and a note of tokens left: the conversation goes 
     assert.notEqual(sessionOf(other.id), sessionOf(first.id));
   });
   await t.test('Anthropic\'s messages too', async () => {
-    const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: 480000 });
+    const anthropic = new Anthropic({ baseURL: server.url, apiKey: 'none', maxRetries: 0, timeout: patience });
     const talk = [user('Hello.')];
     const create = (hash) => anthropic.messages.create({ model, max_tokens: 8, temperature: 0, system: `x-billing: ${hash}\nYou are kind.`, messages: talk });
     const one = await create('aa');

@@ -424,6 +424,12 @@ static int run_with_bf16(void) {
     return cmocka_run_group_tests_name("products of bf16", tests, NULL, NULL);
 }
 
+// tests/run/long makes two programs of this one; by hand all runs.
+static bool runs_part(const char *name) {
+    const char *part = getenv("PARLEY_TEST_PART");
+    return !part || strcmp(part, name) == 0;
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         {"fixture: any split and any company", test_any_split_and_any_company, NULL, NULL,
@@ -439,6 +445,13 @@ int main(void) {
          (void *)models[1]},
         {"demo: ten windows long", test_ten_windows_long, NULL, NULL, (void *)models[1]},
         {"demo: evict and resume", test_evict_and_resume, NULL, NULL, (void *)models[1]},
+        {"int8 cache: windows, any split and any company", test_any_split_and_any_company,
+         runner_with_int8, runner_with_auto, (void *)windows_model},
+        {"fp8 cache: evict and resume", test_evict_and_resume, runner_with_fp8, runner_with_auto,
+         (void *)models[0]},
+    };
+    const struct CMUnitTest more[] = {
+        // what the two above say of a cache of 8 bits, in full
         {"int8 cache: any split and any company", test_any_split_and_any_company, runner_with_int8,
          runner_with_auto, (void *)models[0]},
         {"int8 cache: ten windows long", test_ten_windows_long, runner_with_int8, runner_with_auto,
@@ -447,15 +460,15 @@ int main(void) {
          (void *)models[0]},
         {"int8 cache: demo, any split and any company", test_any_split_and_any_company,
          runner_with_int8, runner_with_auto, (void *)models[1]},
-        {"int8 cache: windows, any split and any company", test_any_split_and_any_company,
-         runner_with_int8, runner_with_auto, (void *)windows_model},
         {"fp8 cache: any split and any company", test_any_split_and_any_company, runner_with_fp8,
          runner_with_auto, (void *)models[0]},
         {"fp8 cache: ten windows long", test_ten_windows_long, runner_with_fp8, runner_with_auto,
          (void *)models[0]},
-        {"fp8 cache: evict and resume", test_evict_and_resume, runner_with_fp8, runner_with_auto,
-         (void *)models[0]},
     };
-    int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    return failed + run_with_bf16();
+    int failed = 0;
+    if (runs_part("short")) failed += cmocka_run_group_tests(tests, NULL, NULL);
+    if (runs_part("long"))
+        failed += cmocka_run_group_tests_name("more caches of 8 bits", more, NULL, NULL) +
+                  run_with_bf16();
+    return failed;
 }

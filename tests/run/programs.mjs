@@ -21,6 +21,9 @@ export function table(name) {
 const costs = new Map(table('costs').map(([name, seconds, weight]) => [name, { seconds: Number(seconds), weight: Number(weight) }]));
 /** Seconds of a program that has no row in `costs`, and of any if TEST_TIMEOUT says so. */
 const LIMIT = Number(process.env.TEST_TIMEOUT ?? 1200);
+const apart = new Set(table('long').map(([name]) => name).filter((name) => name.endsWith('-long')));
+/** A program of which `long` names NAME-long is two, and PARLEY_TEST_PART tells it which of its tests to run: [label, env]. */
+const partsOf = (name) => (apart.has(`${name}-long`) ? [['', { PARLEY_TEST_PART: 'short' }], ['-long', { PARLEY_TEST_PART: 'long' }]] : [['', {}]]);
 /** How much longer a program may take in a build with a sanitizer than its row, which release wrote. */
 const SLOWER = { asan: 4, fuzz: 4, tsan: 10 };
 const UNKNOWN = { compute: { seconds: 8, weight: 1 }, talk: { seconds: 8, weight: 0.6 }, page: { seconds: 8, weight: 0.6 } };
@@ -95,7 +98,8 @@ export class Suites {
   unit() { this.cmocka('unit'); }
   ops() { this.cmocka('ops'); }
   golden() {
-    this.cmocka('golden');
+    for (const name of this.compiled('golden', 'test_'))
+      for (const [label, part] of partsOf(`golden/${name}`)) this.cmocka('golden', [name], part, label);
     this.ranks(2, 1, 'models', 'experts', 'invariants', 'ahead', 'fork', 'sharing', 'tiers', '8bit', 'quantised', 'kv_dtype', 'prompts', 'snapshots', 'travel');
     this.ranks(4, 1, 'models', 'quantised');
     this.ranks(2, 2, 'models', 'snapshots', 'travel');
@@ -110,7 +114,7 @@ export class Suites {
     // e2e-threads test with several threads.
     const env = this.jobs > 1 ? { PARLEY_THREADS: process.env.PARLEY_THREADS ?? '1' } : {};
     for (const file of readdirSync('tests/e2e').filter((name) => name.endsWith('.test.mjs')).sort())
-      this.node('talk', `e2e/${file.slice(0, -9)}`, `tests/e2e/${file}`, env);
+      for (const [label, part] of partsOf(`e2e/${file.slice(0, -9)}`)) this.node('talk', `e2e/${file.slice(0, -9)}${label}`, `tests/e2e/${file}`, { ...env, ...part });
   }
 
   /** Protocols with hostile input, for the sanitizers. */
@@ -122,7 +126,8 @@ export class Suites {
     const files = readdirSync('tests/e2e/page').filter((name) => name.endsWith('.test.mjs')).sort();
     // tests/e2e/page/browser_path.mjs looks in the same places.
     if (!process.env.CHROMIUM && !onPath('chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable')) packages('tests/e2e/page/chromium');
-    for (const file of files) this.node('page', `page/${file.slice(0, -9)}`, `tests/e2e/page/${file}`);
+    for (const file of files)
+      for (const [label, part] of partsOf(`page/${file.slice(0, -9)}`)) this.node('page', `page/${file.slice(0, -9)}${label}`, `tests/e2e/page/${file}`, part);
   }
 
   /** Checks of the sources: includes, circles of calls, format, language features. */

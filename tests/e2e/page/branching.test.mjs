@@ -1,8 +1,8 @@
 // The tree of turns: versions of an answer, edited messages, continued answers, sessions from a turn, in several
 // tabs, without a pointer, and on a narrow screen.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { ask, copiedAnswers, ENDLESS, fromMenu, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, typed } from './browser.mjs';
+import { longTest, shortTest as test } from '../harness.mjs';
 
 const server = await sharedServer();
 
@@ -136,8 +136,8 @@ test('a message is said differently from the keyboard alone; Esc leaves it as it
   await path(page, 2, 3);
 });
 
-for (const width of [1280, 360])
-test(`versions of a message stand at the message, versions of its answer at the answer (${width} px)`, async (t) => {
+for (const [run, width] of [[test, 1280], [longTest, 360]])
+run(`versions of a message stand at the message, versions of its answer at the answer (${width} px)`, async (t) => {
   const { id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
@@ -194,8 +194,8 @@ test(`versions of a message stand at the message, versions of its answer at the 
   await client.close();
 });
 
-for (const width of [1280, 360])
-test(`taken back by another client, the page knows that there is more, and leads on to it (${width} px)`, async (t) => {
+for (const [run, width] of [[test, 1280], [longTest, 360]])
+run(`taken back by another client, the page knows that there is more, and leads on to it (${width} px)`, async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
   const page = await openPage(t, server, { context, hash: `#s=${id}` });

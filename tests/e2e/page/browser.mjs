@@ -80,7 +80,7 @@ export async function sharedServer() {
 /** An assertion about what the page shows behind a key or a click: until it holds, since what the page does then may be a
  * task of its own (an event, a frame, a file that is loaded late). */
 export async function soon(assertion) {
-  for (const end = Date.now() + 20000; ; await sleep(20))
+  for (const end = Date.now() + 20000; ; await sleep(50))
     try {
       return await assertion();
     } catch (error) {
@@ -171,22 +171,31 @@ export const typed = (page, text) => page.waitForFunction((wanted) => document.q
  * page is opened, or again. */
 export async function holdTimers(page) {
   const hold = () => {
-    window.held = [];
+    window.held = new Map();
     if (window.plainTimeout) return;
-    window.plainTimeout = window.setTimeout;
-    window.setTimeout = (run, ms, ...rest) =>
-      window.plainTimeout((...args) => (window.held && ms > 7000 && ms <= 8000 ? window.held.push(run) : run(...args)), ms, ...rest);
+    const [plain, clear] = [window.setTimeout, window.clearTimeout];
+    window.plainTimeout = plain;
+    window.setTimeout = (run, ms, ...rest) => {
+      if (!window.held || !(ms > 7000 && ms <= 8000)) return plain(run, ms, ...rest);
+      const id = plain(() => {}, 1e9); // a number that no other timer has
+      window.held.set(id, () => run(...rest));
+      return id;
+    };
+    window.clearTimeout = (id) => {
+      window.held?.delete(id);
+      clear(id);
+    };
   };
   await page.addInitScript(hold);
   await page.evaluate(hold);
 }
 
-/** Runs those that are due, and holds no more. */
+/** Runs those that are held, as if their time had come, and holds no more. */
 export const letTimersGo = (page) =>
   page.evaluate(() => {
     const due = window.held;
     window.held = null;
-    due.forEach((run) => run());
+    for (const run of due.values()) run();
   });
 
 /** Types a message and sends it with Enter. */

@@ -1,10 +1,9 @@
 // Rendering: streamed text looks the same as text rendered at once, and rendering stays fast at speeds and lengths
 // beyond any conversation.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { connected, newContext, newPage, settled, sharedServer, soon } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
-import { withinOnce } from '../harness.mjs';
+import { longTest, shortTest as test, withinOnce } from '../harness.mjs';
 
 const server = await sharedServer();
 
@@ -136,7 +135,8 @@ test('a task shows a box instead of a bullet; a link without an address looks li
   assert.notDeepEqual(looks[1].slice(1), [true, 'none']);
 });
 
-test('a text that streams ends as the same elements as when it was there before', async (t) => {
+for (const [run, size] of [[test, 7], [longTest, 2]])
+run(`a text that streams in pieces of ${size} ends as the same elements as when it was there before`, async (t) => {
   const context = await newContext(t);
   const still = await newPage(t, context);
   await FakeSession.route(
@@ -148,28 +148,26 @@ test('a text that streams ends as the same elements as when it was there before'
   await still.evaluate(() => dispatchEvent(new Event('beforeprint'))); // completes also those far from the screen
   await still.waitForSelector('code.uncoloured', { state: 'detached' }); // the grammars load late
   const wanted = await still.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
-  for (const size of [2, 7]) {
-    const page = await newPage(t, context);
-    const fake = await FakeSession.route(page);
-    await page.goto(`${server.url}/#s=fake`);
-    await connected(page);
-    await page.waitForSelector('.log');
-    for (const text of Object.values(DOCUMENTS)) {
-      await fake.begin('say');
-      for (let at = 0; at < text.length; at += size) {
-        fake.delta(text.slice(at, at + size));
-        await page.evaluate(() => new Promise(requestAnimationFrame));
-      }
-      fake.done();
+  const page = await newPage(t, context);
+  const fake = await FakeSession.route(page);
+  await page.goto(`${server.url}/#s=fake`);
+  await connected(page);
+  await page.waitForSelector('.log');
+  for (const text of Object.values(DOCUMENTS)) {
+    await fake.begin('say');
+    for (let at = 0; at < text.length; at += size) {
+      fake.delta(text.slice(at, at + size));
+      await page.evaluate(() => new Promise(requestAnimationFrame));
     }
-    await settled(page, wanted.length);
-    await page.waitForSelector('code.uncoloured', { state: 'detached' }); // the grammars load late
-    const got = await page.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
-    Object.keys(DOCUMENTS).forEach((name, i) =>
-      assert.equal(got[i], wanted[i], `${name} in pieces of ${size}`),
-    );
-    await page.close();
+    fake.done();
   }
+  await settled(page, wanted.length);
+  await page.waitForSelector('code.uncoloured', { state: 'detached' }); // the grammars load late
+  const got = await page.locator('.prose').evaluateAll((all) => all.map((element) => element.innerHTML));
+  Object.keys(DOCUMENTS).forEach((name, i) =>
+    assert.equal(got[i], wanted[i], `${name} in pieces of ${size}`),
+  );
+  await page.close();
 });
 
 test('what Markdown says of order and alignment is kept', async (t) => {
@@ -253,7 +251,7 @@ async function drawsOf(page) {
   return () => page.evaluate(() => window.draws);
 }
 
-test('1,000 tokens a second cost the same each, however long the answer already is', async (t) => {
+longTest('1,000 tokens a second cost the same each, however long the answer already is', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -291,7 +289,7 @@ test('1,000 tokens a second cost the same each, however long the answer already 
   assert.equal(await page.locator('.prose .code').count(), 120);
 });
 
-test('a transcript of 1,000 turns opens at its end and stays quick', async (t) => {
+longTest('a transcript of 1,000 turns opens at its end and stays quick', async (t) => {
   const page = await newPage(t, await newContext(t));
   const turns = Array.from({ length: 1000 }, (_, i) => [
     `Question ${i}?`,

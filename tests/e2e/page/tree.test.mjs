@@ -1,8 +1,8 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
+import { longTest, shortTest as test } from '../harness.mjs';
 
 const server = await sharedServer();
 const SHORT = { max_tokens: 12 };
@@ -136,8 +136,7 @@ test('deleted turns can be restored for a while; a page that closes meanwhile le
   await page.click('.toast button:has-text("Undo")');
   await settled(page, 3);
   assert.deepEqual(await messages(page), ['My name is Zora.', 'The secret is a marimba.', 'Tell me more.']);
-  await page.waitForTimeout(9000); // longer than it can be undone
-  await letTimersGo(page);
+  await letTimersGo(page); // the time in which it can be undone is over
   assert.equal(await found(), 1);
   await holdTimers(page);
   // Another message meanwhile: what was deleted is no version of it, and comes back as one when it is restored.
@@ -155,8 +154,8 @@ test('deleted turns can be restored for a while; a page that closes meanwhile le
   assert.deepEqual(await messages(next), ['My name is Zora.', 'Now a question.']);
 });
 
-for (const width of [1440, 390])
-  test(`the map shows every version and leads there (${width} px)`, async (t) => {
+for (const [run, width] of [[test, 1440], [longTest, 390]])
+  run(`the map shows every version and leads there (${width} px)`, async (t) => {
     const { client, id } = await prepareSession(t, server, { sampling: SHORT });
     for (const [text, after] of [['One.', undefined], ['Two.', 0], ['Three.', 1], ['Two, in other words.', 0]])
       await client.turn(id, text, after === undefined ? {} : { after });
