@@ -253,6 +253,7 @@ void server_stop(struct server *srv) {
 
 void server_close(struct server *srv) {
     if (!srv) return;
+    rpc_server_stop(srv->grpc); // for a server that was never started: the network's loop ends next
     net_close(srv->service.net);
     rpc_server_close(srv->grpc);
     kserve_close(srv->service.kserve);

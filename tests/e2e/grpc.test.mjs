@@ -376,6 +376,14 @@ test('a port that is in use is named before a model is loaded; parley doctor nam
   assert.match(JSON.stringify(finding), /is in use/);
 });
 
+test('a start that fails behind the port of gRPC says why', { skip }, (t) => {
+  const folder = temporaryFolder(t);
+  const line = ['--model', gpt2, '--port', '0', '--grpc-port', '0', '--db', path.join(folder, 'no/such/folder.db')];
+  const serve = spawnSync(parley, ['serve', ...line], { encoding: 'utf8' });
+  assert.deepEqual([serve.status, serve.signal], [1, null], serve.stderr);
+  assert.match(serve.stderr, /no\/such/);
+});
+
 test('kill -9 of the engine process: streams and calls go on with the same tokens, each answer once', { skip }, async (t) => {
   const server = await startServer(t, { model: path.join(root, 'configs/demo-model'),
     args: ['--device', 'cpu', '--threads', '1', '--engine-process', 'on', '--engine-backoff', '0.2'] });

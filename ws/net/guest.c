@@ -3,7 +3,6 @@
 #include "base/array.h"
 #include "ws/net/listener.h"
 #include "ws/net/peer.h"
-#include "ws/net/tcp_watch.h"
 #include "ws/net/tunnel.h"
 #include <fcntl.h>
 #include <linux/sockios.h>
@@ -16,11 +15,12 @@ struct guest {
     struct peer_guest as_peer; // first: its functions cast
     struct guest_port *port;
     struct peer *peer;
-    int fd;    // the library's
-    int watch; // the same socket, ours
+    struct tunnel *tunnel; // NULL: it has ended
+    int fd;                // the library's
+    int watch;             // the same socket, ours
     uv_poll_t poll;
-    bool spoke, held; // see guest_port_farewell
-    bool parted;      // the farewell is written
+    bool held;   // see guest_port_farewell
+    bool parted; // the farewell is written
 };
 
 struct guest_port {
@@ -38,6 +38,7 @@ static void on_closed(uv_handle_t *handle) {
 
 // The socket has ended, or ends now.
 static void forget(struct guest *c) {
+    tunnel_let_go(c->tunnel);
     c->port->by_fd[c->fd] = NULL;
     c->peer->guest = NULL;
     peer_free(c->peer);
@@ -70,41 +71,41 @@ static int keep(struct guest_port *g, struct guest *c) {
     return 0;
 }
 
-static void adopt(struct guest_port *g, struct peer *p, int fd) {
-    struct guest *c = calloc(1, sizeof *c);
-    int watch = c ? fcntl(fd, F_DUPFD_CLOEXEC, 0) : -1;
-    if (watch < 0) goto fail;
-    *c = (struct guest){
-        .as_peer = {end, lost_token}, .port = g, .peer = p, .fd = fd, .watch = watch};
-    c->poll.data = c;
-    if (keep(g, c) < 0) goto fail;
-    if (uv_poll_init(&g->net->loop, &c->poll, watch) != 0) {
-        g->by_fd[fd] = NULL;
-        goto fail;
-    }
-    uv_poll_start(&c->poll, UV_DISCONNECT, on_disconnect);
-    p->guest = &c->as_peer;
-    g->serve(g->ctx, fd);
-    return;
-
-fail:
-    if (watch >= 0) close(watch);
-    free(c);
-    close(fd);
-    peer_free(p);
-}
-
 static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
     struct guest_port *g = ctx;
     struct peer *p;
+    int plain = -1, watch = -1;
     if (net_admit(g->net, &p, fd, addr) < 0) {
         close(fd);
         return;
     }
-    if (g->net->ssl && tunnel_open(g->net, fd, TUNNEL_HTTP2, &fd) < 0)
-        peer_free(p);
-    else
-        adopt(g, p, fd);
+    struct guest *c = calloc(1, sizeof *c);
+    if (!c) {
+        close(fd);
+        goto fail;
+    }
+    *c = (struct guest){.as_peer = {end, lost_token}, .port = g, .peer = p};
+    if (tunnel_open(g->net, fd, TUNNEL_HTTP2, &c->tunnel, &plain) < 0) goto fail;
+    watch = fcntl(plain, F_DUPFD_CLOEXEC, 0);
+    c->fd = plain;
+    c->watch = watch;
+    c->poll.data = c;
+    if (watch < 0 || keep(g, c) < 0) goto fail;
+    if (uv_poll_init(&g->net->loop, &c->poll, watch) != 0) {
+        g->by_fd[plain] = NULL;
+        goto fail;
+    }
+    uv_poll_start(&c->poll, UV_DISCONNECT, on_disconnect);
+    p->guest = &c->as_peer;
+    g->serve(g->ctx, plain);
+    return;
+
+fail:
+    if (c) tunnel_let_go(c->tunnel);
+    if (watch >= 0) close(watch);
+    if (plain >= 0) close(plain); // which ends the tunnel
+    free(c);
+    peer_free(p);
 }
 
 static struct guest *find(const struct guest_port *g, int fd) {
@@ -118,9 +119,9 @@ struct peer *guest_port_peer(const struct guest_port *g, int fd) {
 
 // --- closing ---
 
-void guest_port_spoke(struct guest_port *g, int fd) {
+void guest_port_took_call(struct guest_port *g, int fd) {
     struct guest *c = find(g, fd);
-    if (c) c->spoke = true;
+    if (c) tunnel_took_call(c->tunnel);
 }
 
 void guest_port_hold(struct guest_port *g, int fd) {
@@ -128,13 +129,9 @@ void guest_port_hold(struct guest_port *g, int fd) {
     if (c) c->held = true;
 }
 
-static bool has_spoken(const struct guest *c) {
-    return c->spoke || tcp_has_sent(c->watch);
-}
-
 bool guest_port_awaits_farewell(const struct guest_port *g, int fd) {
     const struct guest *c = find(g, fd);
-    return c && !c->parted && has_spoken(c);
+    return c && !c->parted && tunnel_has_answered(c->tunnel);
 }
 
 // The protocol's first frame must be the library's. Into an empty socket the kernel takes a short write whole,
@@ -142,7 +139,7 @@ bool guest_port_awaits_farewell(const struct guest_port *g, int fd) {
 // False: a part of bytes went out, and the connection is spoilt.
 static bool part(struct guest *c, const void *bytes, size_t len) {
     int waiting; // bytes that the client has not acknowledged
-    if (c->held || !has_spoken(c)) return true;
+    if (c->held || !tunnel_has_answered(c->tunnel)) return true;
     if (ioctl(c->watch, SIOCOUTQ, &waiting) != 0 || waiting > 0) return true;
     ssize_t n = send(c->watch, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
     c->parted = n == (ssize_t)len;

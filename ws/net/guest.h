@@ -15,6 +15,8 @@ int guest_port_open(struct guest_port **out, struct net *n, int port, guest_serv
                     void *ctx, struct err *err);
 int guest_port_start(struct guest_port *g, struct err *err);
 int guest_port_number(const struct guest_port *g);
+// The library's user has taken a call of this connection: its client may begin another one (frame_meter.h).
+void guest_port_took_call(struct guest_port *g, int fd);
 // The peer of a descriptor that serve() got; NULL: its connection has ended.
 struct peer *guest_port_peer(const struct guest_port *g, int fd);
 void guest_port_stop_listening(struct guest_port *g);
@@ -25,8 +27,6 @@ void guest_port_stop_listening(struct guest_port *g);
 // we write the protocol's farewell ourselves, between two writes of the library. That is safe only while the
 // library has no long write under way on that connection: hold it back until then.
 
-// The library has written on this connection. Where the kernel can tell (TCP), it need not be said.
-void guest_port_spoke(struct guest_port *g, int fd);
 // The library is writing on this connection: the next guest_port_farewell leaves it out.
 void guest_port_hold(struct guest_port *g, int fd);
 // Writes bytes, a whole frame of at most 64 bytes, once on each connection that is not held and on which the

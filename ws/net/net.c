@@ -81,7 +81,7 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
                       : "too many connections from this address: see max_connections_per_ip");
         return;
     }
-    if (n->ssl && tunnel_open(n, fd, TUNNEL_HTTP1, &fd) < 0)
+    if (n->ssl && tunnel_open(n, fd, TUNNEL_HTTP1, NULL, &fd) < 0)
         peer_free(p);
     else
         http_open(p, fd);

@@ -16,11 +16,6 @@ static bool look(int fd, struct tcp_info *info) {
     return getsockopt(fd, IPPROTO_TCP, TCP_INFO, info, &len) == 0;
 }
 
-bool tcp_has_sent(int fd) {
-    struct tcp_info info;
-    return look(fd, &info) && info.tcpi_bytes_acked > 0;
-}
-
 bool tcp_moves(int fd, struct tcp_marks *m) {
     struct tcp_info info;
     int waiting = 0;

@@ -8,10 +8,6 @@ struct tcp_marks { // bytes of a connection, when tcp_moves last looked
     uint64_t received, taken;
 };
 
-// Whether anything was ever sent on a TCP socket, and the peer has acknowledged it. false also for another kind of
-// socket.
-bool tcp_has_sent(int fd);
-
 // Whether the peer has done something since the last call with these marks: sent a byte, read by us or not, or taken
 // bytes while many wait for it (a ping waits behind them). Updates the marks. false also for another kind of socket.
 bool tcp_moves(int fd, struct tcp_marks *m);

@@ -1,8 +1,9 @@
 // Tunnels. See tunnel.h.
 //
-//     client ==TLS==> outer -- in[] --> inner ==pair==> HTTP, libwebsockets
+//     client ==TLS==> outer -- in[] --> inner ==pair==> HTTP, libwebsockets, gRPC
 //            <==TLS== outer <-- out[] -- inner <==pair==
 #include "ws/net/tunnel.h"
+#include "ws/net/frame_meter.h"
 #include "ws/net/tls.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -26,12 +27,16 @@ struct lane {             // bytes on their way in one direction
 struct tunnel {
     struct net *net;
     struct tunnel *prev, *next; // net->tunnels
-    SSL *ssl;
+    struct tunnel **holder;     // tunnel_open
+    SSL *ssl;                   // NULL: plain
     int outer_fd, inner_fd, n_handles;
     uv_poll_t outer, inner;
-    uv_timer_t handshake;
+    uv_timer_t timer; // the handshake's, then the meter's
     struct lane in, out;
-    bool established, closing;
+    struct frame_meter meter;
+    size_t passed; // bytes of `in` that the meter lets through
+    bool metered;
+    bool established, answered, closing;
     bool read_wants_write, write_wants_read; // TLS needs the other direction first
 };
 
@@ -49,9 +54,10 @@ static void end(struct tunnel *t) {
     if (t->closing) return;
     t->closing = true;
     DL_DELETE(t->net->tunnels, t);
+    if (t->holder) *t->holder = NULL;
     uv_close((uv_handle_t *)&t->outer, on_closed);
     uv_close((uv_handle_t *)&t->inner, on_closed);
-    uv_close((uv_handle_t *)&t->handshake, on_closed);
+    uv_close((uv_handle_t *)&t->timer, on_closed);
     SSL_free(t->ssl);
     close(t->outer_fd);
     close(t->inner_fd);
@@ -72,10 +78,32 @@ static enum pump ssl_wants(struct tunnel *t, int rc, int crossing, bool *crossed
     return PUMP_WAITS;
 }
 
+static enum pump failed(void) {
+    return errno == EAGAIN || errno == EINTR ? PUMP_WAITS : PUMP_BROKEN;
+}
+
+static enum pump read_plain(int fd, struct lane *l) {
+    ssize_t n = recv(fd, l->bytes, RECORD_BYTES, 0);
+    if (n < 0) return failed();
+    l->len = (size_t)n;
+    l->ended = n == 0;
+    return n > 0 ? PUMP_MOVED : PUMP_WAITS;
+}
+
+static enum pump write_plain(int fd, struct lane *l, size_t upto) {
+    ssize_t n = send(fd, l->bytes + l->sent, upto - l->sent, MSG_NOSIGNAL);
+    if (n < 0) return failed();
+    l->sent += (size_t)n;
+    if (l->sent == l->len) l->len = l->sent = 0;
+    return PUMP_MOVED;
+}
+
 static enum pump read_outer(struct tunnel *t) {
     struct lane *l = &t->in;
     if (l->len > 0 || l->ended) return PUMP_WAITS;
     if (!l->bytes && !(l->bytes = malloc(RECORD_BYTES))) return PUMP_BROKEN;
+    t->passed = 0;
+    if (!t->ssl) return read_plain(t->outer_fd, l);
     int n = SSL_read(t->ssl, l->bytes, RECORD_BYTES);
     t->read_wants_write = false;
     if (n <= 0) return ssl_wants(t, n, SSL_ERROR_WANT_WRITE, &t->read_wants_write, &l->ended);
@@ -86,6 +114,8 @@ static enum pump read_outer(struct tunnel *t) {
 static enum pump write_outer(struct tunnel *t) {
     struct lane *l = &t->out;
     if (l->len == 0) return PUMP_WAITS;
+    t->answered = true;
+    if (!t->ssl) return write_plain(t->outer_fd, l, l->len);
     int n = SSL_write(t->ssl, l->bytes + l->sent, (int)(l->len - l->sent));
     t->write_wants_read = false;
     if (n <= 0) return ssl_wants(t, n, SSL_ERROR_WANT_READ, &t->write_wants_read, NULL);
@@ -94,29 +124,23 @@ static enum pump write_outer(struct tunnel *t) {
     return PUMP_MOVED;
 }
 
-static enum pump failed(void) {
-    return errno == EAGAIN || errno == EINTR ? PUMP_WAITS : PUMP_BROKEN;
-}
-
 static enum pump read_inner(struct tunnel *t) {
     struct lane *l = &t->out;
     if (l->len > 0 || l->ended) return PUMP_WAITS;
     if (!l->bytes && !(l->bytes = malloc(RECORD_BYTES))) return PUMP_BROKEN;
-    ssize_t n = recv(t->inner_fd, l->bytes, RECORD_BYTES, 0);
-    if (n < 0) return failed();
-    l->len = (size_t)n;
-    l->ended = n == 0;
-    return n > 0 ? PUMP_MOVED : PUMP_WAITS;
+    return read_plain(t->inner_fd, l);
 }
 
 static enum pump write_inner(struct tunnel *t) {
     struct lane *l = &t->in;
     if (l->len == 0) return PUMP_WAITS;
-    ssize_t n = send(t->inner_fd, l->bytes + l->sent, l->len - l->sent, MSG_NOSIGNAL);
-    if (n < 0) return failed();
-    l->sent += (size_t)n;
-    if (l->sent == l->len) l->len = l->sent = 0;
-    return PUMP_MOVED;
+    if (t->metered)
+        t->passed +=
+            frame_meter_pass(&t->meter, l->bytes + t->passed, l->len - t->passed, net_now_us());
+    else
+        t->passed = l->len;
+    if (t->meter.broken) return PUMP_BROKEN;
+    return t->passed > l->sent ? write_plain(t->inner_fd, l, t->passed) : PUMP_WAITS;
 }
 
 static void release_idle(struct lane *l) {
@@ -133,7 +157,7 @@ static bool pass_ends(struct tunnel *t) {
     }
     if (t->out.ended && t->out.len == 0 && !t->out.closed) {
         t->out.closed = true;
-        SSL_shutdown(t->ssl);
+        if (t->ssl) SSL_shutdown(t->ssl);
         ERR_clear_error();
         shutdown(t->outer_fd, SHUT_WR);
     }
@@ -142,6 +166,12 @@ static bool pass_ends(struct tunnel *t) {
 
 static void on_outer(uv_poll_t *handle, int status, int events);
 static void on_inner(uv_poll_t *handle, int status, int events);
+static void on_time(uv_timer_t *handle);
+
+// The meter holds bytes back.
+static bool is_held(const struct tunnel *t) {
+    return t->metered && t->passed < t->in.len;
+}
 
 static void watch(struct tunnel *t) {
     int outer = 0, inner = 0;
@@ -149,7 +179,11 @@ static void watch(struct tunnel *t) {
     if ((reads && !t->read_wants_write) || t->write_wants_read) outer |= UV_READABLE;
     if ((t->out.len > 0 && !t->write_wants_read) || t->read_wants_write) outer |= UV_WRITABLE;
     if (t->out.len == 0 && !t->out.ended) inner |= UV_READABLE;
-    if (t->in.len > 0) inner |= UV_WRITABLE;
+    if (t->in.len > 0 && t->passed > t->in.sent) inner |= UV_WRITABLE;
+    if (is_held(t)) {
+        uv_timer_start(&t->timer, on_time, (uint64_t)frame_meter_wait_ms(&t->meter), 0);
+        outer |= UV_DISCONNECT;
+    }
     uv_poll_start(&t->outer, outer, on_outer);
     uv_poll_start(&t->inner, t->established ? inner : 0, on_inner);
 }
@@ -160,7 +194,7 @@ static enum pump handshake(struct tunnel *t) {
     int rc = SSL_accept(t->ssl);
     if (rc == 1) {
         t->established = true;
-        uv_timer_stop(&t->handshake);
+        uv_timer_stop(&t->timer);
         return PUMP_MOVED;
     }
     enum pump p = ssl_wants(t, rc, SSL_ERROR_WANT_WRITE, &crossed, NULL);
@@ -194,24 +228,45 @@ static void run(struct tunnel *t) {
     }
     watch(t);
     // Records that OpenSSL has read already do not make the socket readable.
-    if (moved && SSL_pending(t->ssl) > 0)
+    if (moved && t->ssl && SSL_pending(t->ssl) > 0)
         uv_poll_start(&t->outer, UV_READABLE | UV_WRITABLE, on_outer);
 }
 
 static void on_outer(uv_poll_t *handle, int status, int events) {
     struct tunnel *t = handle->data;
-    if (status < 0)
+    // A client that has gone waits for nothing: what it flooded the kernel's buffers with is not read.
+    if (status < 0 || (events & UV_DISCONNECT && is_held(t)))
         end(t);
     else
         run(t);
 }
 
 static void on_inner(uv_poll_t *handle, int status, int events) {
-    on_outer(handle, status, events);
+    on_outer(handle, status, 0);
 }
 
-static void on_handshake_late(uv_timer_t *handle) {
-    end(handle->data);
+static void on_time(uv_timer_t *handle) {
+    struct tunnel *t = handle->data;
+    if (t->established)
+        run(t);
+    else
+        end(t); // the handshake is late
+}
+
+// --- its holder ---
+
+void tunnel_let_go(struct tunnel *t) {
+    if (t) t->holder = NULL;
+}
+
+void tunnel_took_call(struct tunnel *t) {
+    if (!t) return;
+    frame_meter_took(&t->meter);
+    if (is_held(t)) uv_timer_start(&t->timer, on_time, 0, 0);
+}
+
+bool tunnel_has_answered(const struct tunnel *t) {
+    return t && t->answered;
 }
 
 // --- the beginning ---
@@ -226,31 +281,44 @@ static int open_pair(int pair[2]) {
 // Cannot fail: both descriptors are new and ours.
 static void init_handles(struct tunnel *t) {
     uv_loop_t *loop = &t->net->loop;
-    uv_timer_init(loop, &t->handshake);
+    uv_timer_init(loop, &t->timer);
     t->n_handles = 3;
-    t->outer.data = t->inner.data = t->handshake.data = t;
+    t->outer.data = t->inner.data = t->timer.data = t;
     uv_poll_init(loop, &t->outer, t->outer_fd);
     uv_poll_init(loop, &t->inner, t->inner_fd);
 }
 
-int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, int *plain) {
+int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, struct tunnel **holder,
+                int *plain) {
     int pair[2], rc;
     struct tunnel *t = calloc(1, sizeof(*t));
-    SSL *ssl = SSL_new(n->ssl);
-    rc = t && ssl ? open_pair(pair) : E_NOMEM;
+    SSL *ssl = n->ssl ? SSL_new(n->ssl) : NULL;
+    rc = t && (ssl || !n->ssl) ? open_pair(pair) : E_NOMEM;
     if (rc < 0) {
         SSL_free(ssl);
         free(t);
         close(fd);
         return rc;
     }
-    SSL_set_fd(ssl, fd);
-    if (protocol == TUNNEL_HTTP2) tls_want_http2(ssl);
-    *t = (struct tunnel){.net = n, .ssl = ssl, .outer_fd = fd, .inner_fd = pair[0]};
+    *t = (struct tunnel){.net = n,
+                         .holder = holder,
+                         .ssl = ssl,
+                         .outer_fd = fd,
+                         .inner_fd = pair[0],
+                         .metered = protocol == TUNNEL_HTTP2,
+                         .established = !ssl};
     DL_APPEND(n->tunnels, t);
+    if (holder) *holder = t;
     *plain = pair[1];
     init_handles(t);
-    uv_timer_start(&t->handshake, on_handshake_late, HANDSHAKE_MS, 0);
+    frame_meter_init(&t->meter, net_now_us());
+    if (!ssl) {
+        watch(t);
+        return 0;
+    }
+    SSL_set_fd(ssl, fd);
+    if (protocol == TUNNEL_HTTP2) tls_want_http2(ssl);
+    uv_timer_start(&t->timer, on_time, HANDSHAKE_MS, 0);
     uv_poll_start(&t->outer, UV_READABLE, on_outer);
     return 0;
 }

@@ -1,12 +1,19 @@
-// TLS ends here: a tunnel carries bytes between a client's TLS socket and a local socket pair. The rest of
-// the server uses the other end of the pair as a client's plain socket, so HTTP, the mask gate and
-// libwebsockets know one kind of socket. While one side is full, nothing is read from the other: a tunnel
-// holds at most two records. Net thread only.
+// Tunnels carry bytes between a client's socket and a local socket pair. The rest of the server uses the other end of
+// the pair as a client's plain socket. While one side is full, nothing is read from the other: a tunnel holds at most two
+// records. Net thread only.
+//
+// TLS ends in them, so HTTP, the mask gate and libwebsockets know one kind of socket. A connection of HTTP/2 has one also
+// without TLS, which meters the client's frames (frame_meter.h).
 #pragma once
 #include "ws/net/net.h"
 
 enum tunnel_protocol { TUNNEL_HTTP1, TUNNEL_HTTP2 }; // what ALPN chooses
 
-// Takes fd (closed on failure too). *plain gets the other end. E_NOMEM, E_IO.
-int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, int *plain);
+// Takes fd (closed on failure too). *plain gets the other end. *holder is set to the tunnel, and to NULL when it ends;
+// holder may be NULL. E_NOMEM, E_IO.
+int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, struct tunnel **holder,
+                int *plain);
+void tunnel_let_go(struct tunnel *t);    // its holder goes; NULL is fine
+void tunnel_took_call(struct tunnel *t); // the server has taken a call of its client; NULL is fine
+bool tunnel_has_answered(const struct tunnel *t); // bytes went to the client. NULL: false
 void tunnel_stop_all(struct net *n); // closes all of them; their memory goes as the loop turns

@@ -62,7 +62,6 @@ struct rpc_server {
 static void on_freed(struct rpc *r) {
     struct rpc_server *g = r->server;
     share_leave(r);
-    if (r->begun) guest_port_spoke(g->port, r->fd);
     DL_DELETE(g->rpcs, r);
     g->n_rpcs--;
 }
@@ -90,6 +89,7 @@ static struct rpc *rpc_of(struct accept *a) {
     r->lane = ++g->service->net->last_peer;
     r->received = share_received;
     r->freed = on_freed;
+    guest_port_took_call(g->port, r->fd);
     DL_APPEND(g->rpcs, r);
     g->n_rpcs++;
     return r;
@@ -235,7 +235,7 @@ bool rpc_server_drain(struct rpc_server *g) {
 }
 
 void rpc_server_stop(struct rpc_server *g) {
-    if (!g) return;
+    if (!g || !g->port) return;
     uv_timer_stop(&g->tick);
     guest_port_stop_listening(g->port);
     guest_port_cut(g->port);
@@ -255,7 +255,6 @@ void rpc_server_stop(struct rpc_server *g) {
 
 void rpc_server_close(struct rpc_server *g) {
     if (!g) return;
-    if (g->port) rpc_server_stop(g); // it was never started
     if (g->credentials) grpc_server_credentials_release(g->credentials);
     events_release(&g->events);
     grpc_shutdown_blocking();
