@@ -153,6 +153,7 @@ enum session_answer_kind {
     ANSWER_REPLAYING, // session id, turn
     ANSWER_REPLAYED,  // session id, turn, replay
     ANSWER_EXPORTED,  // session id, a piece of the archive
+    ANSWER_SHARED,    // session, token
     ANSWER_IMPORTED,  // session
     ANSWER_MATCHED,   // matched
     ANSWER_CHANGED,   // session, for sessions_changed(); id NULL: it was deleted
@@ -193,6 +194,7 @@ struct session_answer { // borrowed during the callback
     const struct replay_detail *replay;
     const struct listed_event *events;
     size_t n_events;
+    const char *token;   // of the session's new link
     const char *archive; // (archive_len) JSON text
     size_t archive_len;
     struct store_told **matched; // sessions/store/store.h; the callback may take it and set NULL

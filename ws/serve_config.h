@@ -24,7 +24,7 @@ struct serve_config {
     int64_t max_message_bytes, max_conversation_bytes, max_infer_bytes, messages_per_second,
         message_burst;
     double ping_interval, slow_reader_timeout, hello_timeout, drain_timeout; // seconds
-    bool run_ahead, decoupled;
+    bool run_ahead, decoupled, sharing;
     int on_token_removed;
     int log_level;
     // engine

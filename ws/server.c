@@ -16,6 +16,7 @@
 #include "ws/openai/responses_socket.h"
 #include "ws/page.h"
 #include "ws/parley/connection.h"
+#include "ws/shared.h"
 #include "ws/usage.h"
 #include <stdlib.h>
 
@@ -51,6 +52,7 @@ static const struct http_route routes[] = {
      .handle = usage_handle,
      .write_error = openai_write_error,
      .put_headers = openai_put_headers},
+    SHARED_ROUTE,
     {.path = "/ws", .methods = GET, .handle = no_websocket},
     ANTHROPIC_ROUTES,
     OPENAI_ROUTES,

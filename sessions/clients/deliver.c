@@ -18,10 +18,12 @@ static void answer(struct session *s, const struct pending *p) {
     struct sessions *ss = s->service;
     struct session_answer a = {.kind = p->kind == PENDING_OPEN     ? ANSWER_OPENED
                                        : p->kind == PENDING_CLOSE  ? ANSWER_CLOSED
+                                       : p->share_token[0]         ? ANSWER_SHARED
                                        : p->kind == PENDING_UPDATE ? ANSWER_UPDATED
                                                                    : ANSWER_REWOUND,
                                .request_id = p->request_id,
                                .session_id = s->rec.id,
+                               .token = p->share_token,
                                .deleted = s->life == LIFE_GONE};
     session_view_fill(s, &a.session);
     a.seq = p->kind == PENDING_REWIND && p->repeated ? 0 : a.session.rec.seq;
@@ -99,8 +101,9 @@ void deliver_committed(struct session *s, struct pending *p) {
         pending_free(p);
         return;
     }
-    if (!p->repeated && session_attachment(s, p->client) && !told_already(s, p)) {
-        // The event answers it.
+    if (!p->repeated && !p->share_token[0] && session_attachment(s, p->client) &&
+        !told_already(s, p)) {
+        // The event answers it, but has no link: all who follow the session get it.
         DL_APPEND(s->told, p);
         return;
     }

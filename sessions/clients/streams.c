@@ -106,7 +106,7 @@ int streams_begin_job(struct sessions *ss, const struct request *r, struct store
         return E_NOMEM;
     }
     *js = (struct job_stream){.stream = {.next = read_piece, .free = free_job_stream}, .job = job};
-    if (job->kind == STORE_EXPORT) js->owner = owners_get(ss->owners, r->owner);
+    if (job->kind == STORE_EXPORT && *r->owner) js->owner = owners_get(ss->owners, r->owner);
     if (js->owner) owner_use(js->owner, OWNER_OUTSTANDING_JOBS, 1);
     return streams_begin(ss, r, &js->stream);
 }

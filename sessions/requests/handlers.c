@@ -121,11 +121,20 @@ static bool note_refused(const struct session *s, const struct request *r) {
     return true;
 }
 
+// A new link's token, and its digest. NULL: no memory.
+static char *new_share(char token[SHARE_TOKEN_LEN + 1]) {
+    char digest[SHARE_DIGEST_LEN + 1];
+    share_draw(token);
+    (void)share_digest(token, digest);
+    return strdup(digest);
+}
+
 // Swaps the new settings in; the pending request keeps the old ones, in case its commit fails.
 int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
-    char *title = NULL, *sampling = NULL, *note = NULL;
+    char *title = NULL, *sampling = NULL, *note = NULL, *share = NULL;
+    char token[SHARE_TOKEN_LEN + 1] = "";
     if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
                       SESSION_CANCEL_AFTER_MAX_MS);
@@ -136,14 +145,16 @@ int handle_update(struct session *s, const struct request *r) {
         return refuse_err(ss, r, &err);
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
     if (r->note) note = strdup(r->note);
-    bool ready =
-        (!r->title || title) && (!r->note || note) && event_log_reserve(&s->events, 1) == 0;
+    if (r->share == FLAG_ON) share = new_share(token);
+    bool ready = (!r->title || title) && (!r->note || note) && (r->share != FLAG_ON || share) &&
+                 event_log_reserve(&s->events, 1) == 0;
     struct pending *p =
         ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
     if (!p) {
         free(title);
         free(sampling);
         free(note);
+        free(share);
         return E_NOMEM;
     }
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
@@ -163,6 +174,12 @@ int handle_update(struct session *s, const struct request *r) {
         p->note_changed = true;
         save_swap_note(s, p);
         s->marks |= MARK_NOTE;
+    }
+    if (r->share) {
+        p->share = s->rec.share;
+        p->share_changed = true;
+        memcpy(p->share_token, token, sizeof token);
+        s->rec.share = share;
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     if (r->pinned) s->rec.pinned = r->pinned == FLAG_ON;

@@ -156,6 +156,9 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
     case REQUEST_EXPORT:
         settle_memory(ss, r, transfer_export(ss, r));
         break;
+    case REQUEST_SHARED:
+        settle_memory(ss, r, transfer_shared(ss, r));
+        break;
     case REQUEST_IMPORT:
         transfer_import(ss, r);
         break;

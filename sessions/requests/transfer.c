@@ -16,16 +16,27 @@
 
 // --- export ------------------------------------------------------------------
 
+static int begin(struct sessions *ss, const struct request *r, struct store_cursor *cursor) {
+    struct store_job *job = cursor ? service_job(STORE_EXPORT, r, r->session) : NULL;
+    if (!job) {
+        if (cursor) cursor->free(cursor);
+        return E_NOMEM;
+    }
+    buf_init(&job->archive, PIECE_MAX_BYTES);
+    job->cursor = cursor;
+    return streams_begin_job(ss, r, job);
+}
+
 int transfer_export(struct sessions *ss, const struct request *r) {
     if (limits_refuse_job(ss, r)) return 0;
-    struct store_job *job = service_job(STORE_EXPORT, r, r->session);
-    if (job) {
-        buf_init(&job->archive, PIECE_MAX_BYTES);
-        job->cursor = archive_export_begin(r->owner, r->session);
-    }
-    if (job && job->cursor) return streams_begin_job(ss, r, job);
-    store_job_free(job);
-    return E_NOMEM;
+    return begin(ss, r, archive_export_begin(r->owner, r->session));
+}
+
+// Readers without a token wait in one queue of the store, which is served as one owner's: they hold up no owner.
+int transfer_shared(struct sessions *ss, const struct request *r) {
+    char digest[SHARE_DIGEST_LEN + 1];
+    if (share_digest(r->shared.token, digest) < 0) return refuse_not_found(ss, r);
+    return begin(ss, r, archive_shared_begin(digest));
 }
 
 // After the first piece, an error ends the answer.

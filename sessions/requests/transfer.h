@@ -4,6 +4,8 @@
 
 // Sends the session's whole record, as the database has it, in pieces.
 int transfer_export(struct sessions *ss, const struct request *r);
+// Sends what a link shows, in the same pieces: of any owner, to a client without one.
+int transfer_shared(struct sessions *ss, const struct request *r);
 // Makes a new session of the request's owner, with a new id, from the archive. The whole archive is
 // checked first; the database gets the whole session or nothing.
 void transfer_import(struct sessions *ss, const struct request *r);

@@ -289,6 +289,11 @@ static void undo_settings(struct session *s, struct pending *p) {
         save_swap_note(s, p);
         s->marks &= ~(unsigned)MARK_NOTE;
     }
+    if (p->share_changed) {
+        free(s->rec.share);
+        s->rec.share = p->share;
+        p->share = NULL;
+    }
     s->rec.pinned = p->pinned;
     s->rec.archived = p->archived;
     s->rec.cancel_after_ms = p->cancel_after_ms;

@@ -34,6 +34,7 @@ enum request_kind {
     REQUEST_EXPORT,     // the session as a file: ANSWER_EXPORTED
     REQUEST_IMPORT,     // a new session from a file: ANSWER_IMPORTED
     REQUEST_MATCH,      // finds turns by their conversation (told.h): ANSWER_MATCHED
+    REQUEST_SHARED,     // what a link shows, of any owner: ANSWER_EXPORTED
 };
 
 struct turn_input {
@@ -108,7 +109,7 @@ struct request_match {
 struct request {
     enum request_kind kind;
     uint64_t client;   // number of the connection that gets the answer; never reused
-    const char *owner; // the authorised name ("local" on loopback without tokens)
+    const char *owner; // the authorised name ("local" on loopback without tokens); SHARED: ""
     char request_id[SESSION_REQUEST_ID_MAX + 1]; // "": none
     const char *session; // id. OPEN with NULL draws one; LIST and IMPORT do not read it
 
@@ -131,6 +132,9 @@ struct request {
     // time, unless a client attaches or starts a turn. 0: they finish. -1: OPEN takes 0, UPDATE keeps it.
     int64_t cancel_after_ms;
     enum record_flag pinned, archived; // UPDATE: FLAG_ANY keeps it. LIST: only such sessions
+    // UPDATE: FLAG_ON makes a new link, and the one before opens nothing any more: ANSWER_SHARED, also to clients that
+    // are attached. FLAG_OFF takes it back.
+    enum record_flag share;
     bool accepted; // OPEN, START: the client was promised it before sessions_drain()
     bool attach;   // GET, START, REGENERATE: attaches as well
     // REWIND: to the newest turn below `turn`. ERASE: refused with "unsupported" if turns follow it.
@@ -169,6 +173,9 @@ struct request {
         struct {
             const char *new_session; // the new session's id; NULL: drawn
         } fork;
+        struct {
+            const char *token;
+        } shared;
     };
 
     struct request *next; // used by the service

@@ -54,6 +54,7 @@ void pending_free(struct pending *p) {
     free(p->title);
     free(p->sampling);
     free(p->note);
+    free(p->share);
     tree_cut_release(&p->cut);
     free(p);
 }

@@ -8,6 +8,7 @@
 #include "sessions/state/event_log.h"
 #include "sessions/state/evict.h"
 #include "sessions/state/life.h"
+#include "sessions/state/share.h"
 #include "sessions/state/title.h"
 #include "sessions/state/turn.h"
 
@@ -65,6 +66,9 @@ struct pending {
     char *title, *sampling; // the old values; NULL: not changed
     char *note;             // the old note, if note_changed
     bool note_changed;
+    char *share; // the old digest, if share_changed
+    bool share_changed;
+    char share_token[SHARE_TOKEN_LEN + 1]; // of a new link, which its answer has; "": none
     char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title, pinned, archived;   // the old values
     bool awaited;                        // awaits_turn, likewise

@@ -196,6 +196,10 @@ int store_read_row(struct store_db *db, int64_t key, struct session_record *out,
                    struct err *err); // E_NOTFOUND
 // owner NULL: all owners. 1: a slice of a search is done, and there is more to look up.
 int store_read_list(struct store_db *db, struct store_list *list, struct err *err);
+// shared.c: the session that a link opens, by the digest of its token; E_NOTFOUND.
+int store_read_shared(struct store_db *db, const char *digest, int64_t *key, struct err *err);
+// The turns from a first one to the session's head, ascending: *turns grows to (*n), from NULL.
+int store_read_path(struct store_db *db, int64_t key, int64_t **turns, size_t *n, struct err *err);
 // told.c
 int store_read_told(struct store_db *db, const char *owner, struct store_told *q, struct err *err);
 // search.c: the next slice of list->search, all of it unless list->sliced. 1: there is more. The

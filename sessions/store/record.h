@@ -16,6 +16,7 @@ struct session_record {
     char *title, *system /* NULL: none */, *sampling /* JSON object */;
     bool auto_title;
     bool pinned, archived; // where its owner's lists show it; nothing else reads them
+    char *share;           // digest of the link's token (sessions/state/share.h); NULL: not shared
     int64_t session_len;
     int32_t memory_len, sink_len;
     int64_t created_ms, updated_ms, closed_ms /* 0: not closed */;

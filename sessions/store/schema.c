@@ -12,6 +12,8 @@
 
 static const char state[] =
     "CREATE TABLE state (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOUT ROWID;";
+static const char shares[] =
+    "CREATE UNIQUE INDEX sessions_share ON sessions(share) WHERE share IS NOT NULL;";
 // What a version changes besides columns.
 static const char *const more[] = {
     // A tree of turns. Older turns have a null parent, which means the turn before: the migration
@@ -20,6 +22,7 @@ static const char *const more[] = {
     // About what session_bytes() counts.
     [9] = "CREATE INDEX turns_told ON turns(told) WHERE told IS NOT NULL;",
     [6] = "UPDATE sessions SET stored_bytes = 1024 + 512 * n_turns + 16 * n_tokens;",
+    [13] = shares,
 };
 // The index of words is made last, from the rows: the one of versions 1 to 4 had no owners.
 #define WORDS_SINCE 5
@@ -57,6 +60,7 @@ static void write_sql(int from, int number, struct buf *out) {
     if (from == 0) {
         columns_create(record_tables, N_TABLES, number, out);
         buf_addz(out, state);
+        buf_addz(out, shares);
         return;
     }
     columns_migrate(record_tables, N_TABLES, number, out);

@@ -15,6 +15,7 @@ const unknown = 'ffffffffffffffffffffffffffffffff'; // as long as one that was d
 const fields = {
   'session.open': [{}], 'session.attach': [{}, { after: 0 }, { after: 1 << 30 }], 'session.detach': [{}],
   'session.get': [{}, { attach: true }, { before: 1 }], 'session.update': [{ title: 'Mine now' }, { sampling: { temperature: 0.1 } }],
+  'session.share': [{}], 'session.unshare': [{}],
   'session.close': [{}, { delete: true }], 'session.events': [{}, { before: 4 }],
   'session.rewind': [{ turn: 0 }, { turn: null }, { turn: 99 }], 'session.fork': [{}, { turn: 0 }, { turn: 99 }, { new_session: 'stolen' }],
   'session.typing': [{}], 'session.export': [{}],
@@ -42,7 +43,7 @@ function owners(t) {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, Object.entries(tokens).map(([name, token]) => `${name}:${token}\n`).join(''));
   chmodSync(file, 0o600);
-  return ['--token-file', file, ...unlimited];
+  return ['--token-file', file, '--sharing', ...unlimited];
 }
 
 test('the table of message types is the one that is tested', () => {

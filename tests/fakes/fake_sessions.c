@@ -453,6 +453,8 @@ void sessions_submit(struct sessions *ss, const struct request *r) {
         list(ss, r);
     else if (r->kind == REQUEST_IMPORT)
         fail(ss, r, "unsupported", NULL);
+    else if (r->kind == REQUEST_SHARED)
+        fail(ss, r, "session_not_found", NULL);
     else if (r->kind != REQUEST_TYPING && (s = find(ss, r)))
         submit_to_session(s, r);
 }

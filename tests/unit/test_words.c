@@ -238,7 +238,8 @@ static void make_old(void) {
     run("UPDATE search SET words = (SELECT plain_tag(owner) FROM sessions WHERE key = "
         "-search.rowid) "
         "|| substr(words, 17)");
-    run("ALTER TABLE sessions DROP COLUMN pinned; ALTER TABLE sessions DROP COLUMN archived;"
+    run("DROP INDEX sessions_share; ALTER TABLE sessions DROP COLUMN share;"
+        "ALTER TABLE sessions DROP COLUMN pinned; ALTER TABLE sessions DROP COLUMN archived;"
         "PRAGMA user_version = 10");
     reopen();
 }

@@ -38,6 +38,7 @@ static void send_hello(struct connection *c, const char *request_id) {
         .server_name = s->config->server_name,
         .user = auth_needs_token(s->net->auth) ? owner_of(c)->name : NULL,
         .admin = c->peer->as.admin,
+        .sharing = s->config->sharing,
         .message_bytes = s->config->max_message_bytes,
         .messages_per_second = s->config->messages_per_second,
         .rate_bytes = NET_RATE_BYTES,
@@ -102,6 +103,14 @@ static void handle_usage(struct connection *c, const struct message *m) {
     outgoing_queue(&c->out);
 }
 
+// False: m asks for a link, which this server does not make, and is answered. It takes links back in any case.
+static bool may_share(struct connection *c, const struct message *m) {
+    if (m->request.share != FLAG_ON || c->service->config->sharing) return true;
+    outgoing_error(&c->out, "unsupported", "this server shares no sessions (sharing is off)",
+                   m->request.request_id, 0, NULL);
+    return false;
+}
+
 static void handle_authorised(struct connection *c, struct message *m) {
     switch (m->type) {
     case MESSAGE_WATCH:
@@ -119,7 +128,7 @@ static void handle_authorised(struct connection *c, struct message *m) {
     case MESSAGE_HELLO:
         break;
     case MESSAGE_REQUEST:
-        if (!import_is_whole(c, m)) return;
+        if (!import_is_whole(c, m) || !may_share(c, m)) return;
         m->request.client = c->out.socket.follower.client;
         m->request.owner = owner_of(c)->name;
         sessions_submit(c->service->sessions, &m->request);

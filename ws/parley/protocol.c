@@ -198,6 +198,16 @@ static int decode_update(struct decoder *d) {
     return get_sampling(d);
 }
 
+static int decode_share(struct decoder *d) {
+    d->r->share = FLAG_ON;
+    return 0;
+}
+
+static int decode_unshare(struct decoder *d) {
+    d->r->share = FLAG_OFF;
+    return 0;
+}
+
 static int decode_close(struct decoder *d) {
     return get_bool(d, "delete", &d->r->close.delete_it);
 }
@@ -307,6 +317,8 @@ static const struct row {
     {"session.get", MESSAGE_REQUEST, REQUEST_GET, MUST_NAME, decode_get},
     {"session.list", MESSAGE_REQUEST, REQUEST_LIST, NAMES_NONE, decode_list},
     {"session.update", MESSAGE_REQUEST, REQUEST_UPDATE, MUST_NAME, decode_update},
+    {"session.share", MESSAGE_REQUEST, REQUEST_UPDATE, MUST_NAME, decode_share},
+    {"session.unshare", MESSAGE_REQUEST, REQUEST_UPDATE, MUST_NAME, decode_unshare},
     {"session.close", MESSAGE_REQUEST, REQUEST_CLOSE, MUST_NAME, decode_close},
     {"turn.start", MESSAGE_REQUEST, REQUEST_START, MUST_NAME, decode_start},
     {"turn.cancel", MESSAGE_REQUEST, REQUEST_CANCEL, MUST_NAME, decode_cancel},

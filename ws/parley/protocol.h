@@ -50,6 +50,7 @@ struct protocol_hello {
     const char *server_name;           // "": none
     const char *user;                  // the owner of the token; NULL: no token is needed
     bool admin;                        // may see the server's figures
+    bool sharing;                      // sessions can be shared by links
     int64_t message_bytes, messages_per_second, rate_bytes, queued_turns, idle_eviction_ms;
 };
 

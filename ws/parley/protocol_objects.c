@@ -59,6 +59,7 @@ void protocol_put_session_as(struct json_writer *w, const char *key, const struc
     json_put_bool(w, "auto_title", r->auto_title);
     if (r->pinned) json_put_bool(w, "pinned", true);
     if (r->archived) json_put_bool(w, "archived", true);
+    if (r->share) json_put_bool(w, "shared", true);
     json_put_string(w, "model", r->model);
     json_put_string(w, "state", session_state_name(v->state));
     json_put_int(w, "created_ms", r->created_ms);

@@ -73,6 +73,7 @@ void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const
     json_put_int(&w, "queued_turns", h->queued_turns);
     json_close(&w, '}');
     json_put_int(&w, "idle_eviction_ms", h->idle_eviction_ms);
+    if (h->sharing) json_put_bool(&w, "sharing", true);
     json_close(&w, '}');
 }
 
@@ -297,6 +298,7 @@ static void put_session(struct json_writer *w, const struct session_answer *a) {
     if (a->kind != ANSWER_REWOUND || a->seq > 0) json_put_int(w, "seq", a->session.rec.seq);
     if (a->kind == ANSWER_REWOUND) json_put_int_or_null(w, "head", a->session.rec.head);
     if (a->kind == ANSWER_CLOSED) json_put_bool(w, "deleted", a->deleted);
+    if (a->kind == ANSWER_SHARED) json_put_string(w, "token", a->token);
 }
 
 static void put_archive(struct json_writer *w, const struct session_answer *a) {
@@ -329,6 +331,7 @@ static const struct {
     [ANSWER_REPLAYING] = {"turn.replaying", NAMES_TURN, NULL},
     [ANSWER_REPLAYED] = {"turn.replayed", NAMES_TURN, .parts = protocol_replayed_parts},
     [ANSWER_EXPORTED] = {"session.exported", NAMES_SESSION, put_archive},
+    [ANSWER_SHARED] = {"session.shared", NAMES_NOTHING, put_session},
     [ANSWER_IMPORTED] = {"session.imported", NAMES_NOTHING, put_session},
 };
 
