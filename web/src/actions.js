@@ -116,6 +116,7 @@ function opened(hello) {
     sampling: hello.sampling_parameters,
     limits: hello.limits,
     idleEvictionMs: hello.idle_eviction_ms,
+    sharing: !!hello.sharing,
   });
   askedAt = performance.now();
   socket.request({ type: 'sessions.watch' }).catch(() => {});
@@ -146,6 +147,7 @@ function received(frame) {
       break;
     }
     case 'session.attached':
+    case 'session.shared':
     case 'session.imported':
       putSession(frame.session);
       break;

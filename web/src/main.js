@@ -3,7 +3,7 @@
 import { connect, showAddress } from './actions.js';
 import { h, iconButton, setText } from './dom.js';
 import { askImport } from './files.js';
-import { withPanels } from './late.js';
+import { notLoaded, part, withPanels } from './late.js';
 import './notify.js';
 import { renderBlocks, blocksOf } from './render/markdown.js';
 import { subscribe, state } from './state.js';
@@ -23,43 +23,49 @@ import { toasts } from './view/toasts.js';
 import { transcript } from './view/transcript.js';
 
 const app = /** @type {HTMLElement} */ (document.getElementById('app'));
-app.replaceChildren(
-  sidebar(
-    connectionState,
-    iconButton('upload', t('Import chats from files'), { onclick: askImport }),
-    iconButton('keyboard', t('Keyboard shortcuts'), { onclick: openShortcuts }),
-    iconButton('gear', t('Settings'), { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
-  ),
-  h('div', { class: 'scrim', onclick: closeDrawer }),
-  h('main', null, header, serverView, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
-  announcer,
-);
+const isShared = () => location.hash.startsWith('#/shared/'); // a chat that others have shared: it has a page of its own
 
-document.addEventListener('click', (event) => {
-  const target = /** @type {Element} */ (event.target);
-  if (target.closest('[data-toggle=sidebar]')) toggleSessions();
-  else if (target.closest('.connection')) closeDrawer();
-});
-for (const name of ['hashchange', 'popstate']) addEventListener(name, showAddress);
+function startPage() {
+  app.replaceChildren(
+    sidebar(
+      connectionState,
+      iconButton('upload', t('Import chats from files'), { onclick: askImport }),
+      iconButton('keyboard', t('Keyboard shortcuts'), { onclick: openShortcuts }),
+      iconButton('gear', t('Settings'), { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
+    ),
+    h('div', { class: 'scrim', onclick: closeDrawer }),
+    h('main', null, header, serverView, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),
+    announcer,
+  );
+  document.addEventListener('click', (event) => {
+    const target = /** @type {Element} */ (event.target);
+    if (target.closest('[data-toggle=sidebar]')) toggleSessions();
+    else if (target.closest('.connection')) closeDrawer();
+  });
+  for (const name of ['hashchange', 'popstate']) addEventListener(name, () => (isShared() ? location.reload() : showAddress()));
 
-// A new connection carries out what an earlier one did not.
-subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
+  // A new connection carries out what an earlier one did not.
+  subscribe('connection', () => state.connection.phase === 'open' && planDeletions());
 
-setText(/** @type {Element} */ (document.querySelector('.skip')), t('Skip to the message field'));
-applyLayout();
-// Each in a task of its own: running this script has taken one already. While the server is answering, all but the first
-// three prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by
-// kind, and what stands around an answer.
-const SAMPLES = ['```\na\n```', '---', '|a|\n|-|\n|b|', '# a', 'a', '- a', '**b** `c` [d](https://e)'];
-const start = [
-  connect,
-  showAddress,
-  () => matchMedia('(hover: hover)').matches && field.focus(),
-  ...SAMPLES.flatMap((sample) => {
-    /** @type {ReturnType<typeof blocksOf>} */
-    let blocks;
-    return [() => (blocks = blocksOf(sample)), () => renderBlocks(blocks)];
-  }),
-  () => new AnswerFoot(),
-];
-for (const step of start) setTimeout(step);
+  setText(/** @type {Element} */ (document.querySelector('.skip')), t('Skip to the message field'));
+  applyLayout();
+  // Each in a task of its own: running this script has taken one already. While the server is answering, all but the first
+  // three prepare what would hold up the first drawing of a conversation: the parser of Markdown and the sanitiser, kind by
+  // kind, and what stands around an answer.
+  const SAMPLES = ['```\na\n```', '---', '|a|\n|-|\n|b|', '# a', 'a', '- a', '**b** `c` [d](https://e)'];
+  const start = [
+    connect,
+    showAddress,
+    () => matchMedia('(hover: hover)').matches && field.focus(),
+    ...SAMPLES.flatMap((sample) => {
+      /** @type {ReturnType<typeof blocksOf>} */
+      let blocks;
+      return [() => (blocks = blocksOf(sample)), () => renderBlocks(blocks)];
+    }),
+    () => new AnswerFoot(),
+  ];
+  for (const step of start) setTimeout(step);
+}
+
+if (isShared()) part('panels').then(({ showShared }) => showShared(app), () => app.replaceChildren(notLoaded()));
+else startPage();

@@ -227,4 +227,14 @@ export function forgetUser() {
   setToken('');
   write('drafts', undefined);
   write('unsent', undefined);
+  write('links', undefined);
+}
+
+/** The token of a session's link, where this browser has made it. @param {string} id @returns {string | undefined} */
+export const sharedToken = (id) => readAgain('links', /** @type {Record<string, string>} */ ({}))?.[id];
+
+/** @param {string} id @param {string | null} token */
+export function setSharedToken(id, token) {
+  const { [id]: _, ...rest } = readAgain('links', /** @type {Record<string, string>} */ ({})) ?? {};
+  write('links', Object.fromEntries([...Object.entries(rest).slice(-MAX_SEEN + 1), ...(token ? [[id, token]] : [])]));
 }

@@ -14,7 +14,7 @@ import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 /**
- * @typedef {{id: string, title: string, auto_title: boolean, pinned?: boolean, archived?: boolean, model: string, state: string, created_ms: number,
+ * @typedef {{id: string, title: string, auto_title: boolean, pinned?: boolean, archived?: boolean, shared?: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
  *   cached_tokens: number, system?: string | null, system_start?: string | null,
  *   sampling: Record<string, any>, seq: number, turn: number | null,
@@ -58,6 +58,7 @@ export const state = {
     sampling: /** @type {import('./view/fields.js').Parameter[]} */ ([]),
     limits: /** @type {Record<string, number>} */ ({}),
     idleEvictionMs: 0,
+    sharing: false, // links can be made
   },
   list: {
     ids: /** @type {string[]} */ ([]),
@@ -176,7 +177,7 @@ const pinnedThenNewest = (/** @type {string} */ a, /** @type {string} */ b) =>
   pinned(b) - pinned(a) ||
   (state.sessions.get(b)?.updated_ms ?? 0) - (state.sessions.get(a)?.updated_ms ?? 0) || (a < b ? 1 : -1);
 
-const UNMARKED = { pinned: false, archived: false }; // what the server leaves out
+const UNMARKED = { pinned: false, archived: false, shared: false }; // what the server leaves out
 
 /** One page of the list. @param {Array<Session & {found?: Found}>} sessions @param {string | null} cursor @param {boolean} append */
 export function setListPage(sessions, cursor, append) {

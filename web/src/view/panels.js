@@ -6,6 +6,8 @@ export { importAll } from './import_panel.js';
 export { inspect } from './inspector.js';
 export { openManage } from './manage.js';
 export { openPresets } from './presets.js';
+export { openShare } from './share_panel.js';
 export { openSettings } from './settings.js';
 export { offer } from './slash.js';
+export { showShared } from './shared.js';
 export { openTree } from './tree.js';

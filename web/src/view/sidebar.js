@@ -33,6 +33,8 @@ class Item {
     this.status = h('span', { class: 'visually-hidden' });
     /** @type {SVGElement | null} only a branch of another session has it */
     this.fork = null;
+    /** @type {SVGElement | null} only a shared session has it */
+    this.share = null;
     /** @type {HTMLElement | null} only a row that a search found has it */
     this.found = null;
     this.link = h(
@@ -73,13 +75,16 @@ class Item {
     const from = session.forked_from;
     const archived = session.archived && state.list.query ? t('Archived') : ''; // a search finds those too
     const branched = from ? t('Branched from {0}', state.sessions.get(from.session)?.title || t('another chat')) : '';
+    const shared = session.shared ? t('Shared') : '';
     this.#drawTitle(titleOf(session));
     this.#drawFound();
-    setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched, archived].filter(Boolean).join('\n'));
+    setAttribute(this.link, 'title', [titleOf(session), moment(session.updated_ms), branched, shared, archived].filter(Boolean).join('\n'));
     setAttribute(this.dot, 'data-state', news === 'answering' ? 'active' : news || null);
-    setText(this.status, [branched, archived, news === 'answering' ? t('answering') : news && t('unread')].filter(Boolean).map((word) => `, ${word}`).join(''));
+    setText(this.status, [branched, shared, archived, news === 'answering' ? t('answering') : news && t('unread')].filter(Boolean).map((word) => `, ${word}`).join(''));
     if (!from) this.fork?.remove();
     else if (!this.fork?.parentElement) this.title.after((this.fork ??= icon('branch')));
+    if (!shared) this.share?.remove();
+    else if (!this.share?.parentElement) this.title.after((this.share ??= icon('share')));
     this.element.classList.toggle('archived', !!archived);
     setAttribute(this.menu, 'aria-label', t('Menu of {0}', titleOf(session)));
     const current = state.current === this.id && state.view !== 'server';
@@ -184,13 +189,14 @@ export async function copyLink(id, turn) {
 
 /** @param {HTMLElement} button @param {string} id @param {() => void} doRename */
 export function sessionMenu(button, id, doRename) {
-  const { pinned, archived } = state.sessions.get(id) ?? {};
+  const { pinned, archived, shared } = state.sessions.get(id) ?? {};
   openMenu(button, t('Chat'), [
     { icon: 'pin', label: pinned ? t('Unpin') : t('Pin'), run: () => pin(id, !pinned) },
     { icon: 'archive', label: archived ? t('Unarchive') : t('Archive'), run: () => archive([id], !archived) },
     { icon: 'pencil', label: t('Rename'), run: doRename },
     ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: t('Show the tree'), run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
     { icon: 'link', label: t('Copy link'), run: () => copyLink(id) },
+    ...(shared || state.connection.sharing ? [/** @type {import('./menu.js').Item} */ ({ icon: 'share', label: t('Share…'), run: () => withPanels(({ openShare }) => openShare(id)) })] : []),
     { icon: 'download', label: t('Export as Markdown'), run: () => exportSession(id, 'markdown') },
     { icon: 'download', label: t('Export as JSON'), run: () => exportSession(id, 'json') },
     { icon: 'check', label: t('Select several…'), run: () => withPanels(({ openManage }) => openManage()) },
