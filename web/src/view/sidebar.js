@@ -223,19 +223,36 @@ function itemOf(id) {
 }
 
 let groupNumber = 0;
-let next = 0; // the first of state.list.ids that has no row yet
+let next = 0; // the first of state.list.ids that has not been placed
+/** Where the next group and the next row of the last group belong: before these. @type {[Element | null, Element | null]} */
+let places = [null, null];
+/** @type {Element | null} the group that was placed last */
+let group = null;
 /** Draws the rows that are left; null if none are. @type {(() => void) | null} */
 let rest = null;
 
+/**
+ * Puts an element before another one, unless it stands there, or right behind that one, which then belongs further down.
+ * @param {Element} parent @param {Element} element @param {Element | null} before
+ * @returns {Element | null} where the next one belongs
+ */
+function place(parent, element, before) {
+  if (element === before || (before && element === before.nextElementSibling)) return element.nextElementSibling;
+  parent.insertBefore(element, before);
+  return before;
+}
+
 /** @param {string} name */
-function newGroup(name) {
+function groupOf(name) {
+  const known = [...groups.children].find((one) => one.getAttribute('data-name') === name);
+  if (known) return known;
   const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
-  groups.append(h('section', { class: 'group', 'data-name': name }, heading, h('ul', { 'aria-labelledby': heading.id })));
+  return h('section', { class: 'group', 'data-name': name }, heading, h('ul', { 'aria-labelledby': heading.id }));
 }
 
 /**
- * Adds rows below those drawn, up to a slice of new ones; each further slice has a frame of its own. So do the first rows
- * of all: the turns that fill the screen are drawn before them.
+ * Places rows below those placed, up to a slice of new ones; each further slice has a frame of its own. So do the first
+ * rows of all: the turns that fill the screen are drawn before them. A row that stands where it belongs stays untouched.
  */
 function addRows(slice = items.size ? SLICE : 0) {
   const { ids, query } = state.list;
@@ -247,9 +264,14 @@ function addRows(slice = items.size ? SLICE : 0) {
       return;
     }
     const name = query ? t('Found') : session.pinned ? t('Pinned') : dateGroup(session.updated_ms);
-    if (groups.lastElementChild?.getAttribute('data-name') !== name) newGroup(name);
-    groups.lastElementChild?.lastElementChild?.append(itemOf(session.id).element);
+    if (group?.getAttribute('data-name') !== name) {
+      group = groupOf(name);
+      places = [place(groups, group, places[0]), group.lastElementChild?.firstElementChild ?? null];
+    }
+    const rows = /** @type {Element} */ (group.lastElementChild);
+    places[1] = place(rows, itemOf(session.id).element, places[1]);
   }
+  for (const one of [...groups.children]) if (!one.lastElementChild?.childElementCount) one.remove();
 }
 
 /** @param {(job: () => void) => void} [when] */
@@ -280,10 +302,13 @@ function drawList() {
     document.activeElement instanceof HTMLElement && groups.contains(document.activeElement)
       ? document.activeElement
       : null;
-  groups.replaceChildren();
+  const listed = new Set(ids);
+  for (const row of [...groups.querySelectorAll('.item')]) if (!listed.has(row.getAttribute('data-id') ?? '')) row.remove();
   next = 0;
+  group = null;
+  places = [groups.firstElementChild, null];
   addRows();
-  focused?.focus();
+  if (focused !== document.activeElement) focused?.focus({ preventScroll: true }); // its row has moved
   const empty = !ids.length;
   note.hidden = !empty;
   setText(
