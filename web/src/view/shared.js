@@ -43,7 +43,7 @@ async function load(token) {
 }
 
 const title = h('h1', { class: 'title', dir: 'auto' }, t('Shared chat'));
-const log = h('div', { class: 'log', 'aria-label': t('Conversation'), role: 'region', tabIndex: 0 });
+const log = h('div', { role: 'region', 'aria-label': t('Conversation') });
 const announced = h('p', { class: 'shared-state', role: 'status' });
 
 /** @param {string} text @param {...Node} more */
@@ -88,7 +88,7 @@ export function showShared(app) {
       'main',
       { class: 'shared' },
       h('header', { class: 'header' }, h('div', { class: 'title-box' }, title), h('a', { class: 'brand', href: './' }, icon('logo'), 'Parley')),
-      h('div', { class: 'scroller' }, announced, log),
+      h('div', { class: 'scroller', tabIndex: 0 }, h('div', { class: 'log' }, announced, h('h2', { class: 'visually-hidden' }, t('Conversation')), log)),
     ),
   );
   addEventListener('hashchange', () => location.reload());
