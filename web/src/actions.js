@@ -25,7 +25,7 @@ import {
   touch,
 } from './state.js';
 import { toast } from './notices.js';
-import { t } from './text.js';
+import { errorText, t } from './text.js';
 
 const PAGE = 50;
 const PINNED = 200; // limit of session.list
@@ -165,7 +165,7 @@ function received(frame) {
       else applyEvent(frame);
       break;
     case 'error':
-      toast(frame.message, 'error');
+      toast(errorText(frame), 'error');
       break;
     default:
       if (['gap', 'path'].includes(applyEvent(frame))) reload(state.chats.get(frame.session?.id ?? frame.session));

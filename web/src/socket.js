@@ -2,7 +2,7 @@
 // The connection to the server: sends hello, matches answers to requests, detects silence, reconnects. It knows nothing
 // of sessions: after a reconnect the caller attaches them again (onOpen).
 import { asText } from './format.js';
-import { t } from './text.js';
+import { errorText, t } from './text.js';
 
 /**
  * @typedef {{need: number, at_least?: true, left: number, most: number}} Room
@@ -25,7 +25,7 @@ const REQUEST_MS = 30000;
 export class RequestError extends Error {
   /** @param {Failure} failure */
   constructor(failure) {
-    super(failure.message);
+    super(errorText(failure));
     this.code = failure.code;
     this.retryAfterMs = failure.retry_after_ms ?? 0;
     this.key = failure.key ?? ''; // the name of the wrong value
@@ -225,7 +225,7 @@ export class Socket {
     const frame = JSON.parse(data);
     if (frame.type === 'hello') return this.#hello(frame);
     if (frame.type === 'pong') return undefined;
-    if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(frame.message);
+    if (frame.type === 'error' && frame.code === 'unauthorized') return this.#unauthorized(errorText(frame));
     if (frame.type === 'error' && frame.code === 'rate_limited')
       return this.#sendAgain(frame.request_id, frame.retry_after_ms ?? 1000);
     const request = this.#requestOf(frame);

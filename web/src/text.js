@@ -6,7 +6,8 @@
 export const LANGUAGES = { en: 'English', de: 'Deutsch' };
 
 /** @typedef {{thousands: string, point: string, hours: 12 | 24, day: string, date: string}} Forms */
-/** @typedef {{forms: Forms, plurals: Record<string, [string, string]>, words: Record<string, string>}} Translation */
+/** @typedef {{forms: Forms, plurals: Record<string, [string, string]>, words: Record<string, string>, errors: Record<string, string>}} Translation
+ *   errors: the server's errors by their code: {0} is its sentence, {1} the name of the wrong value. */
 
 /** @type {Record<string, () => Promise<{translation: Translation}>>} */
 const FILES = { de: () => import('./text/de.js') };
@@ -23,6 +24,15 @@ const filled = (text, values) => (values.length ? text.replace(/\{(\d)\}/g, (_, 
 
 /** A text in the user's language, with values for its {0}, {1}. @param {string} english @param {...any} values @returns {string} */
 export const t = (english, ...values) => filled(translation?.words[english] ?? english, values);
+
+/**
+ * What the server says of an error, in the user's language: its code decides; 'CODE KEY' is for one that names a value.
+ * @param {{code?: string, message: string, key?: string}} error
+ */
+export function errorText({ code = '', message, key }) {
+  const errors = translation?.errors ?? {};
+  return filled((key && errors[`${code} KEY`]) || errors[code] || '{0}', [message, key]);
+}
 
 /** A form of `forms` with its values. @param {string} form @param {...any} values */
 export const formed = (form, ...values) => filled(form, values);

@@ -77,6 +77,25 @@ test('every text has its German, with the same values, and no German is left ove
   assert.deepEqual([...new Set(plurals)].filter((word) => !translation.plurals[word]), [], 'without a German plural');
 });
 
+test('each error of the protocol has German words, which keep what only the server says', async () => {
+  const document = readFileSync(path.join(SOURCES, '../../ws/PROTOCOL.md'), 'utf8');
+  const [, table] = /\| code \| cause \|\n\|---\|---\|\n((?:\|.*\n)+)/.exec(document);
+  const codes = [...table.matchAll(/^\| (.*?) \|/gm)].flatMap(([, cell]) => [...cell.matchAll(/`(\w+)`/g)].map(([, code]) => code));
+  assert.ok(codes.length > 18, codes.join());
+  const german = [...new Set(Object.keys(translation.errors).map((code) => code.replace(' KEY', '')))];
+  assert.deepEqual(german.sort(), codes.sort());
+  const before = globalThis.document;
+  globalThis.document = { documentElement: { lang: 'de' } };
+  const { errorText } = await import('../../../web/src/text.js?de');
+  globalThis.document = before;
+  assert.equal(errorText({ code: 'overloaded', message: 'the queue is full' }), 'Der Server ist ausgelastet.');
+  assert.equal(errorText({ code: 'invalid', message: 'top_p must be below 1', key: 'top_p' }), 'Der Wert von top_p ist nicht zulässig (top_p must be below 1).');
+  assert.equal(errorText({ code: 'invalid', message: 'no such turn' }), 'Der Server nimmt das nicht an (no such turn).');
+  assert.equal(errorText({ code: 'later', message: 'A new one.' }), 'A new one.', 'a code of a later server');
+  const { errorText: english } = await import('../../../web/src/text.js');
+  assert.equal(english({ code: 'overloaded', message: 'the queue is full' }), 'the queue is full');
+});
+
 test('no view shows a text that has no place in the table', () => {
   const names = /^(Enter|Escape|Esc|Tab|Home|End|Shift|Mod|Ctrl|Backspace|Slash|Semicolon|Key[A-Z]|Arrow\w+|Parley|Notification|Content-Type|WebSocket|WebSockets|GET|POST)$/;
   const shown = strings.filter(

@@ -10,6 +10,16 @@ export const translation = {
     problem: ['Problem', 'Probleme'], session: ['Session', 'Sessions'], token: ['Token', 'Tokens'], 'token id': ['Token-Nummer', 'Token-Nummern'],
     turn: ['Runde', 'Runden'], WebSocket: ['WebSocket', 'WebSockets'], word: ['Wort', 'Wörter'],
   },
+  // The codes of ws/PROTOCOL.md. Where only the server's sentence has the detail, it stands behind, in English.
+  errors: {
+    bad_json: 'Der Server konnte die Anfrage nicht lesen.', bad_message: 'Der Server hat die Anfrage nicht verstanden ({0}).', unknown_type: 'Der Server kennt diese Anfrage nicht.',
+    unauthorized: 'Anmeldung nötig: Das Token fehlt, ist falsch oder gilt nicht mehr.', forbidden: 'Das darf nur ein Administrator.',
+    session_not_found: 'Diesen Chat gibt es nicht.', session_exists: 'Einen Chat mit dieser Nummer gibt es schon.', session_closed: 'Dieser Chat ist geschlossen.', session_busy: 'In diesem Chat läuft gerade eine Antwort.',
+    session_full: 'Die Nachricht ist zu lang für diesen Chat.', invalid: 'Der Server nimmt das nicht an ({0}).', 'invalid KEY': 'Der Wert von {1} ist nicht zulässig ({0}).', 'bad_message KEY': 'Der Wert von {1} hat die falsche Form ({0}).',
+    overloaded: 'Der Server ist ausgelastet.', rate_limited: 'Zu viele Anfragen in kurzer Zeit.', limit_reached: 'Eine Grenze Ihres Kontos ist erreicht ({0}).', too_large: 'Die Nachricht ist zu groß.',
+    cancelled: 'Abgebrochen.', unsupported: 'Der Server kann das nicht ({0}).', store_failed: 'Der Server konnte nichts speichern; es hat sich nichts geändert ({0}).',
+    poisoned: 'Zweimal ist ein Modell bei dieser Antwort ausgefallen; sie wird nicht noch einmal versucht.', shutting_down: 'Der Server wird gerade beendet.', internal: 'Im Server ist ein Fehler aufgetreten ({0}).',
+  },
   words: {
     // chats and their list
     'Chat': 'Chat', 'Chats': 'Chats', 'New chat': 'Neuer Chat', 'New chats': 'Neue Chats', 'This chat': 'Dieser Chat', 'another chat': 'einem anderen Chat',

@@ -3,7 +3,7 @@
 import { plural, words } from '../format.js';
 import { h } from '../dom.js';
 import { currentChat, state, subscribe } from '../state.js';
-import { t } from '../text.js';
+import { errorText, t } from '../text.js';
 
 export const announcer = h('div', {
   class: 'visually-hidden',
@@ -33,7 +33,7 @@ function endOf(turn) {
     case 'deadline':
       return t('Response stopped at its deadline, {0}', length);
     case 'error':
-      return t('Response failed: {0}', turn.error?.message ?? t('an error'));
+      return t('Response failed: {0}', turn.error ? errorText(turn.error) : t('an error'));
     default:
       return t('Response complete, {0}', length);
   }

@@ -5,7 +5,7 @@ import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
 import { count, decimal, duration, moment, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
-import { t } from '../text.js';
+import { errorText, t } from '../text.js';
 import { wasGiven, wasSentBack } from '../turns.js';
 import { dropWhatIfs } from '../what_if.js';
 import { comparePanel, otherVersions } from './compare_panel.js';
@@ -283,7 +283,7 @@ function runPanel(record) {
       [t('Speed'), times?.tokens_per_second ? t('{0} tokens/s', rate(times.tokens_per_second)) : ''],
       [t('Began'), record.started_ms > 0 ? moment(record.started_ms, true) : ''],
       [t('Finished'), record.ended_ms > 0 ? `${moment(record.ended_ms, true)}, ${turn.finish_reason ?? ''}` : ''],
-      [t('Error'), turn.error?.message],
+      [t('Error'), turn.error && errorText(turn.error)],
     ]),
     h('h3', null, t('Memory')),
     factsList([

@@ -6,7 +6,7 @@ import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { AnswerView } from '../render/answer.js';
 import { cancel } from '../sending.js';
-import { t } from '../text.js';
+import { errorText, t } from '../text.js';
 import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
 import { bubble } from './bubble.js';
@@ -276,6 +276,6 @@ export class TurnView {
   #updateProblem(turn) {
     this.problem.hidden = !turn.error;
     if (turn.error)
-      this.problem.replaceChildren(icon('warning'), h('span', null, turn.error.message || turn.error.code));
+      this.problem.replaceChildren(icon('warning'), h('span', null, errorText(turn.error) || turn.error.code));
   }
 }
