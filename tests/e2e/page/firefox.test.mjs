@@ -108,3 +108,16 @@ test('settings keep the focus inside and give it back', { skip }, async (t) => {
   await page.waitForSelector('.settings', { state: 'detached' });
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Settings');
 });
+
+test('the page itself never scrolls: an edited message and its versions stay within the conversation', { skip }, async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 800, height: 600 } });
+  const beyond = () => page.evaluate(() => document.documentElement.scrollHeight - innerHeight);
+  for (const text of ['My name is Zora.', 'Write hello world in C.', 'What is my name?']) await ask(page, text);
+  assert.equal(await beyond(), 0);
+  await page.press('#message', 'ArrowUp');
+  await page.fill('.message.user textarea', 'What is your name?');
+  await page.press('.message.user textarea', 'Enter');
+  await page.waitForSelector('.versions');
+  await settled(page, 3);
+  assert.equal(await beyond(), 0);
+});

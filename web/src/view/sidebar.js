@@ -179,7 +179,9 @@ export async function askRemove(id) {
     action: t('Delete'),
     text: t('“{0}” and all its messages will be deleted from the server.', titleOf(state.sessions.get(id))),
   });
-  if (agreed) remove(id);
+  if (!agreed) return;
+  remove(id);
+  closeDrawer(); // else it covers the way back
 }
 
 /** @param {string} id @param {number | null} [turn] */
