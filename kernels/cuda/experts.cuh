@@ -26,8 +26,7 @@ struct experts_product {
     float *result;                   // (pairs, rows); down's result
     const int32_t *ids;              // (pairs)
     int32_t pairs, n_chosen, n_experts;
-    bool
-        hidden_in_codes; // hidden rows in the order of few bits' codes (groups.h): of few rows alone
+    bool hidden_in_codes; // hidden rows in the order of few bits' codes (groups.h): few rows alone
     // Sorted by expert: order[first[e]] .. are the pairs of expert e. Not of few rows.
     const int32_t *first, *order;
 };

@@ -99,8 +99,8 @@ template <typename T> void launch(const struct norm_route_job &j, cudaStream_t s
 
 int cuda_norm_route(int32_t *ids, float *weights, void *normed, const struct cuda_linear *a,
                     const struct route_args *args, cudaStream_t stream) {
-    const struct norm_route_job j = {
-        *a, *args, normed, ids, weights, (args->n_experts + CLUSTER - 1) / CLUSTER};
+    const struct norm_route_job j = {*a,  *args,   normed,
+                                     ids, weights, (args->n_experts + CLUSTER - 1) / CLUSTER};
     if (a->n > MOST_ROWS || a->cols % 8 != 0 || a->cols > MOST_COLS || a->ld % 8 != 0 ||
         a->w_dtype != a->dtype || dtype_size(a->dtype) != 2 || places_of(j).end > MOST_SHARED ||
         !hopper_here())
