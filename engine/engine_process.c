@@ -295,7 +295,7 @@ static int open_engine(struct inside *in, struct wire_message *m, struct metrics
 // The server's signals are its own business; when memory is out, the kernel is to take this process, which
 // the server starts again, and not the server.
 static void become_a_child(void) {
-    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+    static const int ignored[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ};
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     prctl(PR_SET_NAME, "parley-engine");
     close_range(WIRE_MEMORY + 1, UINT_MAX, 0);

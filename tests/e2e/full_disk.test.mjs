@@ -1,6 +1,7 @@
 // The disk fills in the middle of an answer. Protocols that have no message for that end the answer with an error that
 // says why, instead of keeping the client waiting; what there is of the answer is saved when there is room again.
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { fillDisk, smallDisk } from './disk.mjs';
@@ -79,6 +80,18 @@ test('a full disk ends the answers of all protocols with the reason, and then th
   rmSync(ballast);
   await until('the store to recover', async () => (await fetch(`${server.url}/readyz`)).ok);
   await Promise.all(all.map((one) => one.served()));
+});
+
+test('a limit of the files\' size ends an answer as a full disk does', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const limit = (bytes) => execFileSync('prlimit', ['--pid', server.process.pid, `--fsize=${bytes}:`]);
+  limit(4096);
+  const refused = await post(server, '/v1/chat/completions', { messages, max_tokens: 5 });
+  assert.equal(refused.status, 503, await refused.text());
+  limit('unlimited');
+  await until('the store to recover', async () => (await fetch(`${server.url}/readyz`)).ok);
+  const served = await post(server, '/v1/chat/completions', { messages, max_tokens: 5 });
+  assert.equal(served.status, 200, await served.text());
 });
 
 /** A turn of the native protocol that runs, and one that has ended: what their client is told of them stays. */

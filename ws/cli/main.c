@@ -70,6 +70,7 @@ static void hold_standard_streams(void) {
 int main(int argc, char **argv) {
     hold_standard_streams();
     signal(SIGPIPE, SIG_IGN); // write() reports a closed pipe instead
+    signal(SIGXFSZ, SIG_IGN); // and a file beyond the limit of its size
     if (argc < 2) {
         help(stderr);
         return CLI_USAGE;

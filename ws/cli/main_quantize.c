@@ -1,9 +1,10 @@
 // parley quantize: writes a model folder with matrices of 8 or 4 bits, or a GGUF file.
 #include "base/log.h"
+#include "engine/convert/calibrate.h"
 #include "engine/convert/to_gguf.h"
 #include "engine/model/quantize.h"
-#include "ws/cli/calibrate_file.h"
 #include "ws/cli/cli.h"
+#include "ws/cli/main_calibrate.h"
 
 enum output_format { OUTPUT_FOLDER, OUTPUT_GGUF };
 struct settings {

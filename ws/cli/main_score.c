@@ -1,9 +1,10 @@
 // parley score: writes the logits at every position of a token sequence to a safetensors file, or
 // compares them with those of another number format or model.
+#include "engine/convert/calibrate.h"
 #include "engine/model/model_config.h"
 #include "engine/model/quantize.h"
 #include "engine/model/safetensors.h"
-#include "ws/cli/calibrate_file.h"
+#include "ws/cli/main_calibrate.h"
 #include "ws/cli/score_compare.h"
 #include <limits.h>
 #include <math.h>

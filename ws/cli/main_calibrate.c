@@ -1,5 +1,6 @@
-// See calibrate_file.h.
-#include "ws/cli/calibrate_file.h"
+// See main_calibrate.h.
+#include "ws/cli/main_calibrate.h"
+#include "engine/convert/calibrate.h"
 #include "ws/cli/cli.h"
 #include <string.h>
 
