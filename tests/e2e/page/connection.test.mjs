@@ -129,9 +129,10 @@ test('the page says only what is new: no history goes up, no state comes down tw
   await ask(page, 'What is my name?');
   assert.deepEqual(
     said.map((message) => message.type),
-    ['hello', 'sessions.watch', 'session.list', 'session.open', 'turn.start', 'turn.start'],
+    ['hello', 'sessions.watch', 'session.list', 'session.list', 'session.open', 'turn.start', 'turn.start'],
   );
-  assert.deepEqual(said[5].input, { content: 'What is my name?' });
+  assert.deepEqual([said[3].archived, said[3].limit], [true, 1], 'whether a chat is archived');
+  assert.deepEqual(said[6].input, { content: 'What is my name?' });
   // A session that is shown again gets only the missed events; renaming a session that is not shown attaches nothing.
   const id = sessionOf(page);
   await page.click('.new-button');
@@ -145,10 +146,10 @@ test('the page says only what is new: no history goes up, no state comes down tw
   await settled(page, 2);
   await ask(page, 'What is 2 + 2?');
   assert.deepEqual(
-    said.slice(6).map((message) => message.type),
+    said.slice(7).map((message) => message.type),
     ['session.detach', 'session.update', 'session.attach', 'turn.start'],
   );
-  assert.ok(said[8].after > 10, 'from where the page left off');
+  assert.ok(said[9].after > 10, 'from where the page left off');
 });
 
 /** A page at a server whose token file has one token, `correct-horse-battery`. */
