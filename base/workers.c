@@ -11,6 +11,7 @@
 #include "base/thread_priority.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <utlist.h>
 
 struct group {
@@ -204,8 +205,8 @@ int workers_open(struct workers **out, int n_threads, size_t capacity, void (*wa
     for (; rc == 0 && w->n_started < n_threads; w->n_started++) {
         int failed = pthread_create(&w->threads[w->n_started], NULL, work_on, w);
         if (failed) {
-            rc = err_set(err, E_IO, "cannot start worker thread %d of %d", w->n_started + 1,
-                         n_threads);
+            rc = err_set(err, E_IO, "cannot start worker thread %d of %d: %s", w->n_started + 1,
+                         n_threads, strerror(failed));
             break;
         }
     }

@@ -41,11 +41,14 @@ struct gguf {
     size_t n, cap;
 };
 
-bool gguf_is(const char *path) {
+bool gguf_is_name(const char *path) {
     size_t len = strlen(path);
+    return len > 5 && strcasecmp(path + len - 5, ".gguf") == 0;
+}
+
+bool gguf_is(const char *path) {
     struct stat st;
-    return len > 5 && strcasecmp(path + len - 5, ".gguf") == 0 && stat(path, &st) == 0 &&
-           S_ISREG(st.st_mode);
+    return gguf_is_name(path) && stat(path, &st) == 0 && S_ISREG(st.st_mode);
 }
 
 // --- the bytes of a header ---

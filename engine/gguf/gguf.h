@@ -25,7 +25,8 @@ struct gguf_tensor { // plain data, borrowed from its file
 
 struct gguf;
 
-// Whether the path is a plain file whose name ends in .gguf.
+// Whether the name ends in .gguf; whether the path is also a plain file.
+bool gguf_is_name(const char *path);
 bool gguf_is(const char *path);
 // E_NOTFOUND and other E_* of opening a file; E_FORMAT, E_CORRUPT: the header; E_UNSUPPORTED names a version or
 // a type of tensor; E_LIMIT; E_NOMEM.

@@ -19,6 +19,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_COMPUTED_TABLE                                                                         \
@@ -389,8 +390,12 @@ static int read_gguf(struct model_config *c, const char *path, struct err *err) 
 
 // Neither a Hugging Face folder nor FasterTransformer's.
 static int no_model(const char *dir, struct err *err) {
+    struct stat st;
+    bool file = gguf_is_name(dir);
+    if (file && stat(dir, &st) == 0 && !S_ISDIR(st.st_mode))
+        return err_set(err, E_FORMAT, "%s is not a regular file", dir);
     DIR *folder = opendir(dir);
-    if (!folder) return err_errno(err, "model folder %s", dir);
+    if (!folder) return err_errno(err, file ? "GGUF file %s" : "model folder %s", dir);
     closedir(folder);
     return err_set(err, E_NOTFOUND,
                    "%s is no model folder: it has neither config.json nor N-gpu/config.ini", dir);

@@ -34,8 +34,6 @@ static bool refused(struct session *s, const struct request *r) {
         refuse(ss, r, "invalid", "the turn has not ended");
     else if (turn_was_edited(&t->rec))
         refuse(ss, r, "invalid", REPLAY_EDITED);
-    else if (t->n_out == 0 && !rerun_ended_by_itself(&t->rec))
-        refuse(ss, r, "invalid", "the turn has no answer to compare");
     else if (replays_has(ss, r->client))
         refuse(ss, r, "session_busy", "a replay that this connection asked for is running");
     else

@@ -32,9 +32,15 @@ int store_db_error(struct store_db *db, struct err *err) {
     const char *text = db->sql ? sqlite3_errmsg(db->sql) : "out of memory";
     if ((rc & 0xff) == SQLITE_CORRUPT)
         return err_set(err, E_CORRUPT, "%s: the database is damaged (%s)", db->path, text);
-    if ((rc & 0xff) == SQLITE_CANTOPEN && db->sql && sqlite3_system_errno(db->sql) == EMFILE) {
-        errno = EMFILE;
+    int why = db->sql ? sqlite3_system_errno(db->sql) : 0;
+    if ((rc & 0xff) == SQLITE_CANTOPEN && why == EMFILE) {
+        errno = why;
         return err_errno(err, "%s", db->path);
+    }
+    // "disk I/O error" alone does not tell a limit of the files' size from a broken disk.
+    if ((rc & 0xff) == SQLITE_IOERR && why) {
+        errno = why;
+        return err_errno(err, "%s: %s", db->path, text);
     }
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++)
         if (failures[i].sqlite == (rc & 0xff))

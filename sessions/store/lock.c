@@ -47,6 +47,8 @@ long store_lock_holder(int fd) {
 int store_open_beside(const char *db_path, const char *path, int flags, struct err *err) {
     struct stat st;
     flags |= O_CLOEXEC | O_NOFOLLOW;
+    // A pipe in the file's place neither blocks the open nor is taken for a file.
+    flags |= O_NONBLOCK;
     int fd = open(path, flags | O_CREAT | O_EXCL, 0600);
     bool made = fd >= 0;
     if (fd < 0 && errno == EEXIST) fd = open(path, flags | O_CREAT, 0600);
@@ -57,6 +59,10 @@ int store_open_beside(const char *db_path, const char *path, int flags, struct e
             "database",
             path, st.st_uid, geteuid());
     if (fd < 0) return err_errno(err, "%s: this file beside the database cannot be opened", path);
+    if (fstat(fd, &st) < 0 || !S_ISREG(st.st_mode)) {
+        close(fd);
+        return err_set(err, E_INVAL, "%s: is not a regular file", path);
+    }
     if (!made || geteuid() != 0 || stat(db_path, &st) < 0) return fd;
     if (fchown(fd, st.st_uid, st.st_gid) == 0) return fd;
     int rc = err_errno(err, "%s", path);

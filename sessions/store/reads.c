@@ -272,8 +272,10 @@ int reads_open(struct reads **out, const struct store_db *writer, struct queue *
     TRY_GOTO(free, store_db_open_beside(&r->db, writer, err));
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
-    if (pthread_create(&r->thread, NULL, reads_main, r) != 0)
-        TRY_GOTO(close, err_set(err, E_NOMEM, "cannot start a thread for the store's readers"));
+    int failed = pthread_create(&r->thread, NULL, reads_main, r);
+    if (failed)
+        TRY_GOTO(close, err_set(err, E_NOMEM, "cannot start a thread for the store's readers: %s",
+                                strerror(failed)));
     *out = r;
     return 0;
 close:

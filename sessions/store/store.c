@@ -11,6 +11,7 @@
 #include "sessions/store/tail.h"
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/statvfs.h>
 
 #define QUEUE_JOBS 4096
@@ -337,8 +338,10 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
                               o->wake_ctx, err));
     register_metrics(st, o->metrics);
     TRY_GOTO(fail, open_readers(st, err));
-    if (pthread_create(&st->thread, NULL, store_main, st) != 0)
-        TRY_GOTO(fail, err_set(err, E_NOMEM, "cannot start the store's thread"));
+    int failed = pthread_create(&st->thread, NULL, store_main, st);
+    if (failed)
+        TRY_GOTO(fail,
+                 err_set(err, E_NOMEM, "cannot start the store's thread: %s", strerror(failed)));
     *out = st;
     return 0;
 fail: // what it has not got is zero

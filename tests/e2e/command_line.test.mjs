@@ -23,6 +23,7 @@ test('a model folder that is none: missing, a file, empty', async (t) => {
   for (const command of [['inspect'], ['generate', '--prompt', 'hi', '--model'], ['serve', '--db', ':memory:', '--port', '0', '--model']]) {
     await fails([...command, '/nonexistent/model'], 1, /model folder \/nonexistent\/model: No such file or directory/);
     await fails([...command, 'README.md'], 1, /model folder README\.md: Not a directory/);
+    await fails([...command, '/nonexistent/model.gguf'], 1, /GGUF file \/nonexistent\/model\.gguf: No such file or directory/);
     await fails([...command, folder], 1, /is no model folder: it has neither config\.json nor N-gpu\/config\.ini/);
   }
 });

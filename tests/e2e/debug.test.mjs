@@ -145,6 +145,19 @@ test('turn.replay: equal to the last bit, with alternatives, while others talk',
   assert.equal((await author.say('Four', { sampling: hot(4) })).done.cache.source, 'kept');
 });
 
+test('turn.replay of a turn that ended before its first token: equal, and nothing compared', async () => {
+  for (const way of [{}, { n: 2 }, { beam_width: 2 }]) {
+    const session = await client.open();
+    const { done } = await client.turn(session, { ids: Array(3000).fill(311) }, { sampling: hot(5, { deadline_ms: 1, ...way }) });
+    assert.equal(done.finish_reason, 'deadline');
+    assert.equal(done.usage.output_tokens, 0);
+    const found = await replay(client, session, done.turn);
+    assert.equal(found.equal, true, JSON.stringify(found));
+    assert.equal(found.compared_tokens, 0);
+    assert.equal(found.cut_short, true);
+  }
+});
+
 test('turn.replay after a restart and beyond the window; one at a time; it ends with its client', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let own = await Server.start(t, options);

@@ -1,12 +1,12 @@
 // The disk fills in the middle of an answer. Protocols that have no message for that end the answer with an error that
 // says why, instead of keeping the client waiting; what there is of the answer is saved when there is room again.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
+import { execFileSync, spawnSync } from 'node:child_process';
 import { rmSync } from 'node:fs';
 import path from 'node:path';
 import { fillDisk, smallDisk } from './disk.mjs';
 import { Follower, transcript } from './follower.mjs';
-import { longTest, Server, shortTest as test, sleep, unlimited, until } from './harness.mjs';
+import { longTest, parley, patience, root, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const messages = [{ role: 'user', content: 'Tell me a story.' }];
 const n = 1800; // tokens: the disk fills long before the last of them
@@ -92,6 +92,13 @@ test('a limit of the files\' size ends an answer as a full disk does', async (t)
   await until('the store to recover', async () => (await fetch(`${server.url}/readyz`)).ok);
   const served = await post(server, '/v1/chat/completions', { messages, max_tokens: 5 });
   assert.equal(served.status, 200, await served.text());
+});
+
+test('a start under a limit of the files\' size names the limit', async (t) => {
+  const args = ['--fsize=20000', parley, 'serve', '--model', path.join(root, 'configs/demo-model'), '--port', '0', '--db', path.join(temporaryFolder(t), 'p.db')];
+  const { status, stderr } = spawnSync('prlimit', args, { encoding: 'utf8', timeout: patience });
+  assert.equal(status, 1, stderr);
+  assert.match(stderr, /p\.db: disk I\/O error: File too large$/m);
 });
 
 /** A turn of the native protocol that runs, and one that has ended: what their client is told of them stays. */

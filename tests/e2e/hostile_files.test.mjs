@@ -41,6 +41,12 @@ test('a pipe in the place of a file: refused by name, nothing waits for its writ
   await refused('the certificate', ...serve, '--db', ':memory:', '--tls-cert', fifo, '--tls-key', fifo);
   await refused('the template', ...serve, '--db', ':memory:', '--chat-template', fifo);
   await refused('the database', ...serve, '--db', fifo);
+  const db = path.join(folder, 'p.db');
+  for (const beside of ['lock', 'tail']) {
+    execFileSync('mkfifo', [`${db}.${beside}`]);
+    await refused(`the database's ${beside}`, ...serve, '--db', db);
+    rmSync(`${db}.${beside}`);
+  }
   await refused('the database to list', 'sessions', 'list', '--db', fifo);
   await refused('the text', 'score', '--model', demo, '--text', fifo);
 });

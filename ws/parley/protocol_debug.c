@@ -218,10 +218,17 @@ static bool ended_alike(const struct replay_detail *d) {
            !strcmp(f->recorded_finish, f->finish);
 }
 
+// A turn that was cut off before its first token has nothing to compare, and a replay of it nothing
+// that differs. An edited answer has tokens, which were not sampled.
+static bool equal(const struct replay_detail *d) {
+    bool nothing = d->rec->n_output == 0 && d->answer->n == 0;
+    return d->found->verdict == REPLAY_EQUAL || (d->found->verdict == REPLAY_EMPTY && nothing);
+}
+
 static bool put_verdict(struct json_writer *w, const struct session_answer *a,
                         const struct engine *engine, size_t *at) {
     const struct replay_turn *f = a->replay->found;
-    json_put_bool(w, "equal", f->verdict == REPLAY_EQUAL);
+    json_put_bool(w, "equal", equal(a->replay));
     json_put_int(w, "compared_tokens", f->n_compared);
     json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
     json_put_bool(w, "cut_short", f->cut_short);
