@@ -1,6 +1,6 @@
 // The control socket. See control.h.
 #include "ws/control.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/log.h"
 #include "ws/hosting.h"
 #include "ws/service.h"
@@ -80,16 +80,13 @@ static void on_written(uv_write_t *write, int status) {
 static void answer(struct caller *c, const struct err *err) {
     struct json_writer w;
     json_writer_init(&w, &c->answer);
-    json_open(&w, NULL, '{');
-    json_put_bool(&w, "ok", err->code == 0);
+    json_form(&w, "{ok:%hhd", err->code == 0);
     if (err->code != 0) {
-        json_put_string(&w, "code", err_name(err->code));
-        json_put_string(&w, "message", err->text);
+        json_form(&w, "code:%s,message:%s", err_name(err->code), err->text);
     }
     json_open(&w, "instances", '[');
     hosting_put(c->control->hosting, &w);
-    json_close(&w, ']');
-    json_close(&w, '}');
+    json_form(&w, "]}");
     buf_addc(&c->answer, '\n');
     c->state = ANSWERED;
     uv_buf_t out = uv_buf_init((char *)buf_z(&c->answer), (unsigned)c->answer.len);

@@ -1,6 +1,6 @@
 // Health, readiness, metrics, configuration. See health.h.
 #include "ws/health.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/service.h"
 #include "ws/version.h"
 #include <string.h>
@@ -113,10 +113,8 @@ void health_live(void *user, struct http *h) {
     int64_t age;
     bool alive = engines_alive(user, &age); // that this runs is the net thread's sign of life
     begin(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "status", alive ? "ok" : "stuck");
-    json_put_string(&w, "version", PARLEY_VERSION);
-    json_put_int(&w, "engine_heartbeat_ms", age / 1000);
+    json_form(&w, "{status:%s,version:%s,engine_heartbeat_ms:%ld", alive ? "ok" : "stuck",
+              PARLEY_VERSION, age / 1000);
     finish(h, alive ? 200 : 503, &w);
 }
 
@@ -130,13 +128,8 @@ static const char *shown_state(const struct instance *i) {
 }
 
 static void put_instance(struct json_writer *w, const struct instance *i) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", i->name);
-    json_put_string(w, "model", i->model->name);
-    json_put_string(w, "state", shown_state(i));
-    json_put_int(w, "turns", i->n_turns);
-    json_put_int(w, "sessions", i->n_sessions);
-    json_close(w, '}');
+    json_form(w, "{name:%s,model:%s,state:%s,turns:%ld,sessions:%ld}", i->name, i->model->name,
+              shown_state(i), i->n_turns, i->n_sessions);
 }
 
 static void put_instances(struct json_writer *w, const struct service *s) {
@@ -151,8 +144,7 @@ void health_ready(void *user, struct http *h) {
     struct json_writer w;
     const char *detail, *reason = unready_reason(s, &detail);
     begin(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_bool(&w, "ready", !reason);
+    json_form(&w, "{ready:%hhd", !reason);
     if (reason) json_put_string(&w, "reason", reason);
     if (!reason && !sessions_tail_ok(s->sessions, &detail))
         json_put_string(&w, "degraded", "tail"); // answers come in pieces of a commit interval

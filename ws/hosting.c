@@ -3,6 +3,7 @@
 // A tick looks at what is under way: it is there while something is. An engine that has been taken
 // from the session service may still be used for texts by workers; it is closed when they have let go.
 #include "ws/hosting.h"
+#include "base/json_form.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "sessions/sessions.h"
@@ -272,15 +273,11 @@ void hosting_put(const struct hosting *h, struct json_writer *w) {
     const struct hosted *x;
     DL_FOREACH(h->instances->list, x) {
         const struct instance *i = served(h, x->name);
-        json_open(w, NULL, '{');
-        json_put_string(w, "name", x->name);
-        json_put_string(w, "state", state_of(x, i));
+        json_form(w, "{name:%s,state:%s,folder:%s,turns:%ld,sessions:%ld,max_sequences:%ld",
+                  x->name, state_of(x, i), x->config.model.model, i ? i->n_turns : 0,
+                  i ? i->n_sessions : 0, i ? i->max_sequences : x->config.max_sequences);
         json_put_string(w, "model", i ? i->model->name : NULL);
-        json_put_string(w, "folder", x->config.model.model);
         json_put_string(w, "backend", i ? i->info->backend : NULL);
-        json_put_int(w, "turns", i ? i->n_turns : 0);
-        json_put_int(w, "sessions", i ? i->n_sessions : 0);
-        json_put_int(w, "max_sequences", i ? i->max_sequences : x->config.max_sequences);
         if (x->state == HOSTED_FAILED) json_put_string(w, "error", x->why.text);
         if (i && i->state == INSTANCE_LOST) put_loss(w, i);
         json_close(w, '}');

@@ -1,6 +1,6 @@
 // Reads a model's suggestions. See suggestions.h.
 #include "ws/suggestions.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/path.h"
 #include <stdlib.h>
 #include <string.h>
@@ -31,10 +31,7 @@ static int write_entries(const cJSON *list, struct buf *out, struct err *err) {
         const char *title = NULL, *text = NULL;
         TRY(get_text(entry, "title", SUGGESTION_TITLE_BYTES, &title, err));
         TRY(get_text(entry, "text", SUGGESTION_TEXT_BYTES, &text, err));
-        json_open(&w, NULL, '{');
-        json_put_string(&w, "title", title);
-        json_put_string(&w, "text", text);
-        json_close(&w, '}');
+        json_form(&w, "{title:%s,text:%s}", title, text);
     }
     json_close(&w, ']');
     return out->error ? err_set(err, out->error, "no memory for suggestions") : 0;

@@ -1,5 +1,6 @@
 // Counts and limits as JSON. See usage.h.
 #include "ws/usage.h"
+#include "base/json_form.h"
 #include <math.h>
 
 #define REPLY_MAX_BYTES (16 << 20)
@@ -11,9 +12,7 @@ static bool is_rate(enum owner_limit which) {
 // key NULL inside an array. json_put_double writes nine digits, and the bytes of a limit have more.
 static void put(struct json_writer *w, const char *key, struct service *s, struct owner *o) {
     sessions_count_owner(s->sessions, o);
-    json_open(w, key, '{');
-    json_put_string(w, "owner", o->name);
-    json_open(w, "limits", '{');
+    json_form(w, "%s:{owner:%s,limits:{", key, o->name);
     for (int i = 0; i < N_OWNER_LIMITS; i++) {
         double limit = owner_limit_value(&o->limits, (enum owner_limit)i);
         json_open(w, owner_limit_name((enum owner_limit)i), '{');
@@ -23,12 +22,10 @@ static void put(struct json_writer *w, const char *key, struct service *s, struc
             json_put_int(w, "limit", (int64_t)limit);
         else
             json_put_double(w, "limit", limit);
-        json_put_int(w, is_rate((enum owner_limit)i) ? "total" : "used", o->used[i]);
-        json_put_int(w, "refused", o->refused[i]);
-        json_close(w, '}');
+        json_form(w, "%s:%ld,refused:%ld}", is_rate((enum owner_limit)i) ? "total" : "used",
+                  o->used[i], o->refused[i]);
     }
-    json_close(w, '}');
-    json_close(w, '}');
+    json_form(w, "}}");
 }
 
 void usage_put_owners(struct json_writer *w, struct service *s, struct owner *o, bool all) {

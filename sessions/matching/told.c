@@ -1,5 +1,6 @@
 // See told.h.
 #include "sessions/matching/told.h"
+#include "base/json_form.h"
 #include "engine/engine.h"
 #include "sessions/matching/told_internal.h"
 #include <stdio.h>
@@ -260,8 +261,7 @@ static void put_part(struct json_writer *w, const char *size, const char *hash, 
                      struct hash128 h) {
     char digits[TOLD_DIGITS + 1];
     told_digits(h, digits);
-    json_put_int(w, size, (int64_t)len);
-    json_put_string(w, hash, digits);
+    json_form(w, "%s:%zu,%s:%s", size, len, hash, digits);
 }
 
 static void put_begin(struct json_writer *w, const struct told *t) {

@@ -10,7 +10,7 @@
 #include "sessions/turns/versions.h"
 #include "base/array.h"
 #include "base/err.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/log.h"
 #include "sessions/matching/told.h"
 #include "sessions/saving/save.h"
@@ -26,9 +26,7 @@ static char *describe(const struct engine_branches *b, int32_t i) {
     struct buf out;
     buf_init(&out, BRANCH_BYTES);
     json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "index", i);
-    json_put_int(&w, "of", b->n);
+    json_form(&w, "{index:%d,of:%d", i, b->n);
     json_put_float(&w, "score", (float)b->of[i].score);
     json_close(&w, '}');
     char *text = buf_take(&out, NULL);

@@ -1,5 +1,5 @@
 // Writing JSON: commas, escapes, exact numbers; the output can be read back.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/philox.h"
 #include "tests/cmocka.h"
 #include <math.h>
@@ -248,10 +248,30 @@ static void texts_of_escapes_alone(void **state) {
     }
 }
 
+// A form writes what the calls that it stands for write.
+static void forms_are_calls(void **state) {
+    json_form(&w, "{text:%s,none:%s,part:%.*s,word:'a b',list:[1,%d,%ld,%zu,[],{}],%s:{", "x\"",
+              NULL, 2, "abc", -7, (int64_t)INT64_MIN, (size_t)3, "given");
+    json_put_int(&w, "between", 1);
+    json_form(&w, "head:%+ld,tail:%+ld,seed:%lu},yes:%hhd,no:false,gone:null}", (int64_t)-1,
+              (int64_t)0, (uint64_t)UINT64_MAX, true);
+    assert_string_equal(again(),
+                        "{\"text\":\"x\\\"\",\"none\":null,\"part\":\"ab\",\"word\":\"a b\","
+                        "\"list\":[1,-7,-9223372036854775808,3,[],{}],\"given\":{"
+                        "\"between\":1,\"head\":null,\"tail\":0,"
+                        "\"seed\":\"18446744073709551615\"},\"yes\":true,\"no\":false,"
+                        "\"gone\":null}");
+    json_form(&w, "[%g,%f,%s:%d,true,'']", 0.1, (double)0.7f, NULL, 5);
+    assert_string_equal(again(), "[0.1,0.7,5,true,\"\"]");
+    json_form_to(&out, "{a:%d}", 1);
+    assert_string_equal(again(), "{\"a\":1}");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_escapes_alone),
         cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
+        cmocka_unit_test_setup_teardown(forms_are_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_of_numbers, setup, teardown),
         cmocka_unit_test_setup_teardown(strings_are_escaped, setup, teardown),
         cmocka_unit_test_setup_teardown(invalid_utf8_is_replaced, setup, teardown),

@@ -1,6 +1,6 @@
 // Encoding messages. See messages_write.h.
 #include "ws/anthropic/messages_write.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -46,24 +46,16 @@ static void put_stop(struct json_writer *w, const struct message_writer *m) {
 // Anthropic's input_tokens leave out what was read from a cache. Nothing is ever counted as written to one:
 // every token computed is cached, and no request pays for that.
 static void put_usage(struct json_writer *w, const struct completion_usage *u) {
-    json_open(w, "usage", '{');
-    json_put_int(w, "input_tokens", u->prompt_tokens - u->cached_tokens);
-    json_put_int(w, "cache_creation_input_tokens", 0);
-    json_put_int(w, "cache_read_input_tokens", u->cached_tokens);
-    json_put_int(w, "output_tokens", u->completion_tokens);
-    json_open(w, "output_tokens_details", '{');
-    json_put_int(w, "thinking_tokens", u->reasoning_tokens);
-    json_close(w, '}');
-    json_put_null(w, "server_tool_use");
-    json_put_string(w, "service_tier", "standard");
-    json_close(w, '}');
+    json_form(w,
+              "usage:{input_tokens:%ld,cache_creation_input_tokens:0,cache_read_input_tokens:%ld,"
+              "output_tokens:%ld,output_tokens_details:{thinking_tokens:%ld},"
+              "server_tool_use:null,service_tier:'standard'}",
+              u->prompt_tokens - u->cached_tokens, u->cached_tokens, u->completion_tokens,
+              u->reasoning_tokens);
 }
 
 static void put_message_head(struct json_writer *w, const struct message_writer *m) {
-    json_put_string(w, "id", m->id);
-    json_put_string(w, "type", "message");
-    json_put_string(w, "role", "assistant");
-    json_put_string(w, "model", m->model);
+    json_form(w, "id:%s,type:'message',role:'assistant',model:%s", m->id, m->model);
 }
 
 // --- a stream's events ---
@@ -71,8 +63,7 @@ static void put_message_head(struct json_writer *w, const struct message_writer 
 static void begin_event(struct buf *out, struct json_writer *w, const char *type) {
     buf_addf(out, "event: %s\ndata: ", type);
     json_writer_init(w, out);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", type);
+    json_form(w, "{type:%s", type);
 }
 
 static void end_event(struct json_writer *w) {
@@ -85,12 +76,8 @@ static void write_start(const struct message_writer *m, struct buf *out) {
     begin_event(out, &w, "message_start");
     json_open(&w, "message", '{');
     put_message_head(&w, m);
-    json_open(&w, "content", '[');
-    json_close(&w, ']');
-    json_put_null(&w, "stop_reason");
-    json_put_null(&w, "stop_sequence");
-    json_put_null(&w, "stop_details");
-    json_put_null(&w, "container");
+    json_form(&w,
+              "content:[],stop_reason:null,stop_sequence:null,stop_details:null,container:null");
     put_usage(&w, &m->usage);
     json_close(&w, '}');
     end_event(&w);
@@ -100,21 +87,13 @@ static void write_block_start(const struct message_writer *m, const struct compl
                               struct buf *out) {
     struct json_writer w;
     begin_event(out, &w, "content_block_start");
-    json_put_int(&w, "index", m->n_blocks - 1);
-    json_open(&w, "content_block", '{');
+    json_form(&w, "index:%d,content_block:{", m->n_blocks - 1);
     if (m->open == MESSAGE_TOOL) {
-        json_put_string(&w, "type", "tool_use");
-        json_put_string(&w, "id", e->tool_id);
-        json_put_string(&w, "name", e->tool_name);
-        json_open(&w, "input", '{');
-        json_close(&w, '}');
+        json_form(&w, "type:'tool_use',id:%s,name:%s,input:{}", e->tool_id, e->tool_name);
     } else if (m->open == MESSAGE_THINKING) {
-        json_put_string(&w, "type", "thinking");
-        json_put_string(&w, "thinking", "");
-        json_put_string(&w, "signature", "");
+        json_form(&w, "type:'thinking',thinking:'',signature:''");
     } else {
-        json_put_string(&w, "type", "text");
-        json_put_string(&w, "text", "");
+        json_form(&w, "type:'text',text:''");
     }
     json_close(&w, '}');
     end_event(&w);
@@ -124,11 +103,7 @@ static void write_delta(const struct message_writer *m, const char *type, const 
                         const char *text, size_t len, struct buf *out) {
     struct json_writer w;
     begin_event(out, &w, "content_block_delta");
-    json_put_int(&w, "index", m->n_blocks - 1);
-    json_open(&w, "delta", '{');
-    json_put_string(&w, "type", type);
-    json_put_text(&w, key, text, len);
-    json_close(&w, '}');
+    json_form(&w, "index:%d,delta:{type:%s,%s:%.*s}", m->n_blocks - 1, type, key, (int)len, text);
     end_event(&w);
 }
 
@@ -160,9 +135,7 @@ static void begin_whole(struct message_writer *m, const struct completion_event 
     json_writer_init(&w, &m->content);
     json_open(&w, NULL, '{');
     if (m->open == MESSAGE_TOOL) {
-        json_put_string(&w, "type", "tool_use");
-        json_put_string(&w, "id", e->tool_id);
-        json_put_string(&w, "name", e->tool_name);
+        json_form(&w, "type:'tool_use',id:%s,name:%s", e->tool_id, e->tool_name);
         return;
     }
     json_put_string(&w, "type", m->open == MESSAGE_THINKING ? "thinking" : "text");
@@ -347,30 +320,21 @@ static const char *error_type(int status) {
 // Anthropic's clients send the conversation whole after this error: the server keeps no thread.
 static void put_details(struct json_writer *w, const char *code) {
     if (strcmp(code, MESSAGES_NO_THREADS) != 0) return;
-    json_open(w, "details", '{');
-    json_put_string(w, "error_code", code);
-    json_open(w, "unsupported", '[');
-    json_put_string(w, NULL, "thread");
-    json_close(w, ']');
-    json_close(w, '}');
+    json_form(w, "details:{error_code:%s,unsupported:['thread']}", code);
 }
 
 static void put_error(struct json_writer *w, int status, const char *code, const char *message,
                       const char *request_id) {
-    json_open(w, "error", '{');
-    json_put_string(w, "type", error_type(status));
-    json_put_string(w, "message", message);
+    json_form(w, "error:{type:%s,message:%s", error_type(status), message);
     put_details(w, code);
-    json_close(w, '}');
-    json_put_string(w, "request_id", request_id);
+    json_form(w, "},request_id:%s", request_id);
 }
 
 void message_write_error(struct buf *out, int status, const char *code, const char *message,
                          const char *request_id) {
     struct json_writer w;
     json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "type", "error");
+    json_form(&w, "{type:'error'");
     put_error(&w, status, code, message, request_id);
     json_close(&w, '}');
 }
@@ -384,9 +348,5 @@ void message_write_stream_error(struct buf *out, int status, const char *code, c
 }
 
 void message_write_count(struct buf *out, int64_t n_tokens) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "input_tokens", n_tokens);
-    json_close(&w, '}');
+    json_form_to(out, "{input_tokens:%ld}", n_tokens);
 }

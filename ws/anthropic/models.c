@@ -1,5 +1,5 @@
 // GET /v1/models in Anthropic's form. See anthropic.h.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/anthropic/anthropic.h"
 #include "ws/anthropic/reply.h"
 #include "ws/service.h"
@@ -14,14 +14,10 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
     struct tm utc;
     gmtime_r(&at, &utc);
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", "model");
-    json_put_string(w, "id", m->name);
-    json_put_string(w, "display_name", m->name);
-    json_put_string(w, "created_at", created);
-    json_put_int(w, "max_input_tokens", m->session_len);
-    json_put_int(w, "max_tokens", m->session_len);
-    json_close(w, '}');
+    json_form(w,
+              "{type:'model',id:%s,display_name:%s,created_at:%s,max_input_tokens:%ld,"
+              "max_tokens:%ld}",
+              m->name, m->name, created, m->session_len, m->session_len);
 }
 
 // All models are on one page, whatever `limit` says: a server has few.
@@ -32,14 +28,10 @@ void anthropic_models_handle(void *user, struct http *h) {
     const struct served_model *models = sessions_placement(s->sessions)->models, *last = NULL;
     buf_init(&out, REPLY_MAX_BYTES);
     json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "data", '[');
+    json_form(&w, "{data:[");
     for (const struct served_model *m = models; m; last = m, m = m->next) put_model(&w, m);
-    json_close(&w, ']');
-    json_put_bool(&w, "has_more", false);
-    json_put_string(&w, "first_id", models ? models->name : NULL);
-    json_put_string(&w, "last_id", last ? last->name : NULL);
-    json_close(&w, '}');
+    json_form(&w, "],has_more:false,first_id:%s,last_id:%s}", models ? models->name : NULL,
+              last ? last->name : NULL);
     anthropic_reply(h, &out);
 }
 

@@ -1,6 +1,6 @@
 // A chat with a running server over parley.v1. The server stores the session; after a lost
 // connection the chat attaches again from the last seq it saw.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/random_id.h"
 #include "ws/cli/chat.h"
 #include "ws/cli/terminal.h"
@@ -26,8 +26,7 @@ struct server_peer {
 static void begin(struct server_peer *p, struct json_writer *w, const char *type) {
     buf_reset(&p->out);
     json_writer_init(w, &p->out);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", type);
+    json_form(w, "{type:%s", type);
     if (p->session[0]) json_put_string(w, "session", p->session);
 }
 

@@ -1,6 +1,7 @@
 // The list of findings and how it is shown. See doctor.h.
 #include "ws/cli/doctor.h"
 #include "base/array.h"
+#include "base/json_form.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,10 +55,8 @@ void findings_put_json(const struct findings *f, struct json_writer *w) {
     json_open(w, "findings", '[');
     for (size_t i = 0; i < f->n; i++) {
         const struct finding *row = &f->rows[i];
-        json_open(w, NULL, '{');
-        json_put_string(w, "level", levels[row->level].name);
-        json_put_string(w, "subject", row->subject);
-        json_put_string(w, "text", row->text);
+        json_form(w, "{level:%s,subject:%s,text:%s", levels[row->level].name, row->subject,
+                  row->text);
         if (row->fix[0]) json_put_string(w, "fix", row->fix);
         json_close(w, '}');
     }

@@ -1,7 +1,7 @@
 // See eval_results.h.
 #include "ws/cli/eval_results.h"
 
-#include "base/json.h"
+#include "base/json_form.h"
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -94,12 +94,9 @@ int eval_results_add(struct eval_results *r, size_t item, const struct eval_resu
     struct buf line;
     buf_init(&line, FILE_BYTES);
     json_writer_init(&w, &line);
-    json_open(&w, NULL, '{');
-    json_put_int(&w, "item", (int64_t)item);
-    json_put_bool(&w, "correct", result->correct);
+    json_form(&w, "{item:%zu,correct:%hhd", item, result->correct);
     if (result->answer) {
-        json_put_string(&w, "answer", result->answer);
-        json_put_double(&w, "f1", result->f1);
+        json_form(&w, "answer:%s,f1:%g", result->answer, result->f1);
     } else {
         json_put_double(&w, "logprob", result->logprob);
     }

@@ -2,6 +2,7 @@
 // memory bandwidth, which is measured in the same run.
 #include "base/cgroup.h"
 #include "base/clock.h"
+#include "base/json_form.h"
 #include "engine/engine_internal.h"
 #include "engine/model/synth.h"
 #include "ws/cli/bench.h"
@@ -326,19 +327,16 @@ static void put_idle(struct json_writer *w, const struct bench_settings *s,
 
 static void put_extras(struct json_writer *w, const struct bench_settings *s,
                        const struct result r[PARTS], const struct extras *x) {
-    json_put_double(w, "load_seconds", x->load_s);
-    json_put_int(w, "peak_resident_bytes", x->peak_bytes);
-    json_put_int(w, "anonymous_resident_bytes", x->anonymous_bytes);
+    json_form(w, "load_seconds:%g,peak_resident_bytes:%ld,anonymous_resident_bytes:%ld", x->load_s,
+              x->peak_bytes, x->anonymous_bytes);
     for (enum part part = PREFILL; x->compared && part < PARTS; part++)
         if (r[part].measured) put(w, "deterministic_cost_", part, "", cost_of(r, x, part));
     if (s->later_turn) {
-        json_put_int(w, "later_turn_tokens", s->later_turn);
-        json_put_double(w, "later_turn_first_token_ms", x->later.first_token_ms);
-        json_put_double(w, "later_turn_engine_ms", x->later.engine_ms);
+        json_form(w, "later_turn_tokens:%ld,later_turn_first_token_ms:%g,later_turn_engine_ms:%g",
+                  s->later_turn, x->later.first_token_ms, x->later.engine_ms);
     }
     if (s->first_turn) {
-        json_put_double(w, "first_turn_ms", x->first.first_ms);
-        json_put_double(w, "second_turn_ms", x->first.second_ms);
+        json_form(w, "first_turn_ms:%g,second_turn_ms:%g", x->first.first_ms, x->first.second_ms);
     }
     if (s->arrivals) {
         json_put_double(w, "arrivals_between_p50_ms", x->arrivals.between_p50_ms);
@@ -349,12 +347,11 @@ static void put_extras(struct json_writer *w, const struct bench_settings *s,
         json_put_double(w, "arrivals_first_token_p50_ms", x->arrivals.first_token_p50_ms);
     }
     if (s->turns) {
-        json_put_int(w, "session_turns", s->turns);
-        json_put_int(w, "session_log_tokens", x->session.log_tokens);
-        json_put_double(w, "session_token_us_at_1", x->session.us_at_1);
-        json_put_double(w, "session_token_us_at_10", x->session.us_at_10);
-        json_put_double(w, "session_turn_ms_at_1", x->session.turn_ms_at_1);
-        json_put_double(w, "session_turn_ms_at_10", x->session.turn_ms_at_10);
+        json_form(w,
+                  "session_turns:%ld,session_log_tokens:%ld,session_token_us_at_1:%g,"
+                  "session_token_us_at_10:%g,session_turn_ms_at_1:%g,session_turn_ms_at_10:%g",
+                  s->turns, x->session.log_tokens, x->session.us_at_1, x->session.us_at_10,
+                  x->session.turn_ms_at_1, x->session.turn_ms_at_10);
     }
 }
 
@@ -363,23 +360,17 @@ static int report_json(const struct bench_settings *s, const struct engine_info 
                        const struct extras *x, struct err *err) {
     struct cli_json j;
     cli_json_begin(&j);
-    json_put_string(&j.w, "model", info->model_name);
-    json_put_string(&j.w, "backend", info->backend);
-    json_put_string(&j.w, "weight_dtype", info->weight_dtype);
-    json_put_int(&j.w, "weight_bytes", info->weight_bytes);
-    json_put_int(&j.w, "prompt_tokens", s->prompt_tokens);
-    json_put_int(&j.w, "context_tokens", s->context_tokens);
-    json_put_int(&j.w, "decode_tokens", s->decode_tokens);
-    json_put_int(&j.w, "sequences", s->sequences);
-    json_put_int(&j.w, "repeat", s->repeat);
+    json_form(&j.w,
+              "model:%s,backend:%s,weight_dtype:%s,weight_bytes:%ld,prompt_tokens:%ld,"
+              "context_tokens:%ld,decode_tokens:%ld,sequences:%ld,repeat:%ld",
+              info->model_name, info->backend, info->weight_dtype, info->weight_bytes,
+              s->prompt_tokens, s->context_tokens, s->decode_tokens, s->sequences, s->repeat);
     put_rates(&j.w, r, "");
     if (x->compared) put_rates(&j.w, x->plain, "plain_");
-    json_put_double(&j.w, "bytes_per_step", bytes);
-    json_put_double(&j.w, "ceiling_gb_per_second", ceiling);
+    json_form(&j.w, "bytes_per_step:%g,ceiling_gb_per_second:%g", bytes, ceiling);
     if (r[DECODE].measured) {
         double gbs = bytes * r[DECODE].rate / 1e9;
-        json_put_double(&j.w, "gb_per_second", gbs);
-        json_put_double(&j.w, "ceiling_share", ceiling > 0 ? gbs / ceiling : 0);
+        json_form(&j.w, "gb_per_second:%g,ceiling_share:%g", gbs, ceiling > 0 ? gbs / ceiling : 0);
     }
     put_idle(&j.w, s, r);
     put_extras(&j.w, s, r, x);

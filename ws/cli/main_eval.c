@@ -1,6 +1,7 @@
 // parley eval: how well a model does on a file of items: the last word of texts (LAMBADA), questions
 // about a text (SQuAD), or the next token of any text (perplexity). Several items run at once; the
 // result of each is kept in a file, so that a run that was stopped goes on.
+#include "base/json_form.h"
 #include "ws/cli/eval_items.h"
 #include "ws/cli/eval_results.h"
 #include <math.h>
@@ -178,21 +179,15 @@ static int print_outcome(const struct evaluation *v, struct err *err) {
     }
     struct cli_json j;
     cli_json_begin(&j);
-    json_put_string(&j.w, "task", eval_task_names[v->task]);
-    json_put_int(&j.w, "items", (int64_t)v->items.n);
-    json_put_int(&j.w, "resumed", (int64_t)v->results.n_found);
-    json_put_int(&j.w, "cut", v->items.n_cut);
+    json_form(&j.w, "task:%s,items:%zu,resumed:%zu,cut:%ld", eval_task_names[v->task], v->items.n,
+              v->results.n_found, v->items.n_cut);
     if (v->task == EVAL_LAMBADA) {
-        json_put_double(&j.w, "accuracy", (double)correct / n);
-        json_put_double(&j.w, "perplexity", exp(-logprob / n));
+        json_form(&j.w, "accuracy:%g,perplexity:%g", (double)correct / n, exp(-logprob / n));
     } else if (v->task == EVAL_SQUAD) {
-        json_put_double(&j.w, "exact_match", 100 * (double)correct / n);
-        json_put_double(&j.w, "f1", 100 * f1 / n);
+        json_form(&j.w, "exact_match:%g,f1:%g", 100 * (double)correct / n, 100 * f1 / n);
     } else {
-        json_put_int(&j.w, "tokens", n_scored);
-        json_put_double(&j.w, "logprob", logprob);
-        json_put_double(&j.w, "perplexity", exp(-logprob / (double)n_scored));
-        json_put_double(&j.w, "bits_per_byte", -logprob / log(2) / (double)v->items.n_bytes);
+        json_form(&j.w, "tokens:%ld,logprob:%g,perplexity:%g,bits_per_byte:%g", n_scored, logprob,
+                  exp(-logprob / (double)n_scored), -logprob / log(2) / (double)v->items.n_bytes);
     }
     if (v->s->json) return cli_json_end(&j, err);
     buf_release(&j.out);
@@ -216,18 +211,12 @@ static void put_header(const struct evaluation *v, int64_t piece, struct buf *ou
     const struct engine_info *info = engine_info(v->engine);
     struct json_writer w;
     json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "eval", eval_task_names[v->task]);
-    json_put_string(&w, "model", info->fingerprint);
-    json_put_u64_string(&w, "data", v->items.data_id);
-    json_put_int(&w, "items", (int64_t)v->items.n);
-    json_put_string(&w, "backend", info->backend);
-    json_put_string(&w, "weights", info->weight_dtype);
-    json_put_string(&w, "kv", engine_kv_dtype_name(info->kv_dtype));
-    json_put_string(&w, "compute", m->compute_dtype);
-    json_put_int(&w, "session_len", m->session_len);
-    json_put_int(&w, "memory_len", m->memory_len);
-    json_put_int(&w, "sink_len", m->sink_len);
+    json_form(&w,
+              "{eval:%s,model:%s,data:%lu,items:%zu,backend:%s,weights:%s,kv:%s,compute:%s,"
+              "session_len:%ld,memory_len:%ld,sink_len:%ld",
+              eval_task_names[v->task], info->fingerprint, v->items.data_id, v->items.n,
+              info->backend, info->weight_dtype, engine_kv_dtype_name(info->kv_dtype),
+              m->compute_dtype, m->session_len, m->memory_len, m->sink_len);
     if (v->prompt) json_put_string(&w, "prompt", v->prompt->digits);
     if (v->task == EVAL_SQUAD) json_put_int(&w, "max_tokens", v->s->max_tokens);
     if (v->task == EVAL_PERPLEXITY) json_put_int(&w, "piece", piece);

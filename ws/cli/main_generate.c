@@ -1,6 +1,7 @@
 // parley generate: continues a prompt once. Streams text to standard output, or prints one JSON
 // object.
 #include "base/array.h"
+#include "base/json_form.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/terminal.h"
 #include <stdlib.h>
@@ -125,8 +126,7 @@ static void put_branches(struct json_writer *w, const struct engine_branches *br
         json_put_ids(w, "ids", b->ids, (size_t)b->n);
         json_put_text(w, "text", b->text, b->text_len);
         json_put_float(w, "score", (float)b->score);
-        json_put_string(w, "finish_reason", engine_finish_name(b->finish));
-        json_close(w, '}');
+        json_form(w, "finish_reason:%s}", engine_finish_name(b->finish));
     }
     json_close(w, ']');
 }
@@ -143,8 +143,8 @@ static int print_result(const struct result *r, const struct sampling_params *p,
     if (p->context_embedding)
         json_put_floats(&j.w, "context_embedding", r->context_embedding, r->n_embedding);
     if (p->draft_tokens > 0) {
-        json_put_int(&j.w, "drafted_tokens", r->n_drafted);
-        json_put_int(&j.w, "accepted_draft_tokens", r->n_accepted);
+        json_form(&j.w, "drafted_tokens:%ld,accepted_draft_tokens:%ld", r->n_drafted,
+                  r->n_accepted);
     }
     if (r->branches) put_branches(&j.w, r->branches, p->beam_width > 1 ? "beams" : "samples");
     return cli_json_end(&j, err);

@@ -1,4 +1,5 @@
 // parley instances: the engines of a running server, over its control socket.
+#include "base/json_form.h"
 #include "base/path.h"
 #include "ws/cli/cli.h"
 #include "ws/control.h"
@@ -177,11 +178,9 @@ static int run(void *settings, char **words, struct err *err) {
     if (rc != 0) return rc; // also a usage error, which is positive
     buf_init(&text, ANSWER_BYTES);
     json_writer_init(&w, &text);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "command", words[0]);
+    json_form(&w, "{command:%s", words[0]);
     if (words[1]) json_put_string(&w, "instance", words[1]);
-    json_put_bool(&w, "wait", s->wait);
-    json_put_bool(&w, "last", s->last);
+    json_form(&w, "wait:%hhd,last:%hhd", s->wait, s->last);
     rc = strcmp(words[0], "load") == 0 ? put_settings(&w, s, err) : 0;
     json_close(&w, '}');
     buf_addc(&text, '\n');

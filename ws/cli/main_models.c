@@ -1,4 +1,5 @@
 // parley models: downloads models of the hub into the cache, lists and removes them.
+#include "base/json_form.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/model_names.h"
 #include "ws/hub/cached.h"
@@ -30,8 +31,7 @@ static int pull(const struct settings *s, const struct hub_place *p, const struc
         return 0;
     }
     cli_json_begin(&j);
-    json_put_string(&j.w, "name", hub_name_text(n, name));
-    json_put_string(&j.w, "path", path);
+    json_form(&j.w, "name:%s,path:%s", hub_name_text(n, name), path);
     return cli_json_end(&j, err);
 }
 
@@ -83,8 +83,7 @@ static int remove_model(const struct settings *s, const struct hub_place *p,
         return 0;
     }
     cli_json_begin(&j);
-    json_put_string(&j.w, "name", name);
-    json_put_int(&j.w, "bytes", freed);
+    json_form(&j.w, "name:%s,bytes:%ld", name, freed);
     return cli_json_end(&j, err);
 }
 

@@ -1,4 +1,5 @@
 // parley quantize: writes a model folder with matrices of 8 or 4 bits, or a GGUF file.
+#include "base/json_form.h"
 #include "base/log.h"
 #include "engine/convert/calibrate.h"
 #include "engine/convert/to_gguf.h"
@@ -64,10 +65,8 @@ static int report(const struct settings *s, const struct written *r, struct err 
         return 0;
     }
     cli_json_begin(&j);
-    json_put_string(&j.w, "output", s->output);
-    json_put_int(&j.w, "matrices", r->n_matrices);
-    json_put_int(&j.w, "bytes_before", r->bytes_before);
-    json_put_int(&j.w, "bytes_after", r->bytes_after);
+    json_form(&j.w, "output:%s,matrices:%ld,bytes_before:%ld,bytes_after:%ld", s->output,
+              r->n_matrices, r->bytes_before, r->bytes_after);
     return cli_json_end(&j, err);
 }
 

@@ -1,6 +1,7 @@
 // parley sessions: works on the sessions of a database. Reading and importing work while a server
 // runs on it; removing and moving away do not.
 #include "base/clock.h"
+#include "base/json_form.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
 #include "sessions/archive/doctor.h"
@@ -295,18 +296,12 @@ static void print_report(const struct doctor_report *r) {
 static int print_report_json(const struct doctor_report *r, struct err *err) {
     struct cli_json j;
     cli_json_begin(&j);
-    json_put_int(&j.w, "sessions", r->n_sessions);
-    json_open(&j.w, "faults", '[');
+    json_form(&j.w, "sessions:%ld,faults:[", r->n_sessions);
     for (size_t i = 0; i < r->n_faults; i++) {
-        json_open(&j.w, NULL, '{');
-        json_put_string(&j.w, "session", r->faults[i].session);
-        json_put_string(&j.w, "fault", r->faults[i].what);
-        json_put_bool(&j.w, "repaired", r->faults[i].repaired);
-        json_close(&j.w, '}');
+        json_form(&j.w, "{session:%s,fault:%s,repaired:%hhd}", r->faults[i].session,
+                  r->faults[i].what, r->faults[i].repaired);
     }
-    json_close(&j.w, ']');
-    json_put_int(&j.w, "left", (int64_t)r->n_left);
-    json_put_int(&j.w, "exported", r->n_exported);
+    json_form(&j.w, "],left:%zu,exported:%ld", r->n_left, r->n_exported);
     return cli_json_end(&j, err);
 }
 

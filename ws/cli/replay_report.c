@@ -1,5 +1,6 @@
 // Prints the result of `parley replay`. See replay_report.h.
 #include "ws/cli/replay_report.h"
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "ws/cli/terminal.h"
 #include <inttypes.h>
@@ -33,24 +34,18 @@ static uint32_t bits_of(float f) {
 
 static void put_side(struct json_writer *w, const char *key, const char *model,
                      const char *fingerprint) {
-    json_open(w, key, '{');
-    json_put_string(w, "name", model);
-    json_put_string(w, "fingerprint", fingerprint);
-    json_close(w, '}');
+    json_form(w, "%s:{name:%s,fingerprint:%s}", key, model, fingerprint);
 }
 
 static void head_json(struct replay_report *r) {
     const struct session_record *s = &r->stored->rec;
     struct json_writer *w = &r->out.w;
     cli_json_begin(&r->out);
-    json_put_string(w, "session", s->id);
-    json_open(w, "model", '{');
+    json_form(w, "session:%s,model:{", s->id);
     put_side(w, "recorded", s->model, s->fingerprint);
     put_side(w, "now", r->now.model, r->now.fingerprint);
-    json_put_bool(w, "equal", !strcmp(s->fingerprint, r->now.fingerprint));
-    json_close(w, '}');
-    json_put_string(w, "build", r->now.build);
-    json_put_string(w, "instance", r->now.instance);
+    json_form(w, "equal:%hhd},build:%s,instance:%s", !strcmp(s->fingerprint, r->now.fingerprint),
+              r->now.build, r->now.instance);
 }
 
 static void word(const char *label, const char *text) {
@@ -102,11 +97,8 @@ static void put_token(struct json_writer *w, const struct replay_report *r, cons
     }
     const char *text = engine_token_bytes(r->engine, id, &len);
     json_open(w, key, '{');
-    json_put_int(w, "id", id);
-    json_put_text(w, "text", text ? text : "", text ? len : 0);
-    json_put_double(w, "logprob", (double)logprob);
-    json_put_int(w, "logprob_bits", bits_of(logprob));
-    json_close(w, '}');
+    json_form(w, "id:%d,text:%.*s,logprob:%g,logprob_bits:%ld}", id, (int)(text ? len : 0),
+              text ? text : "", (double)logprob, (int64_t)bits_of(logprob));
 }
 
 // Collects the recorded alternatives of a token, if the turn has them. Returns how many.
@@ -132,10 +124,8 @@ static void put_divergence(struct json_writer *w, const struct replay_report *r,
         json_put_null(w, key);
         return;
     }
-    json_open(w, key, '{');
-    json_put_string(w, "kind", replay_kind_name(d->kind));
-    json_put_int(w, "index", d->index);
-    json_put_int(w, "position", d->position);
+    json_form(w, "%s:{kind:%s,index:%ld,position:%ld", key, replay_kind_name(d->kind), d->index,
+              d->position);
     put_token(w, r, "recorded", d->recorded.id, d->recorded.logprob);
     put_token(w, r, "now", d->now.id, d->now.logprob);
     json_put_double(w, "recorded_id_logprob", d->recorded_id_logprob); // NAN: null
@@ -153,28 +143,19 @@ static void turn_json(struct replay_report *r, const struct stored_turn *stored,
                       const struct replay_turn *f) {
     const struct turn_record *t = &stored->rec;
     struct json_writer *w = &r->out.w;
-    json_open(w, NULL, '{');
-    json_put_int(w, "turn", f->turn);
-    json_put_string(w, "verdict", replay_verdict_name(f->verdict));
-    json_put_int(w, "tokens", t->n_output);
-    json_put_int(w, "compared", f->n_compared);
-    json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
-    json_put_bool(w, "cut_short", f->cut_short);
-    json_open(w, "finish_reason", '{');
-    json_put_string(w, "recorded", f->recorded_finish[0] ? f->recorded_finish : NULL);
-    json_put_string(w, "now", f->finish[0] && !f->cut_short ? f->finish : NULL);
-    json_close(w, '}');
-    json_put_string(w, "build", replay_or_unknown(t->build));
-    json_put_string(w, "instance", replay_or_unknown(t->instance));
-    json_put_bool(w, "same_build", !strcmp(replay_or_unknown(t->build), r->now.build));
+    json_form(w,
+              "{turn:%ld,verdict:%s,tokens:%ld,compared:%ld,logprobs_differ:%ld,cut_short:%hhd,"
+              "finish_reason:{recorded:%s,now:%s},build:%s,instance:%s,same_build:%hhd",
+              f->turn, replay_verdict_name(f->verdict), t->n_output, f->n_compared,
+              f->n_logprobs_differ, f->cut_short, f->recorded_finish[0] ? f->recorded_finish : NULL,
+              f->finish[0] && !f->cut_short ? f->finish : NULL, replay_or_unknown(t->build),
+              replay_or_unknown(t->instance), !strcmp(replay_or_unknown(t->build), r->now.build));
     int differs = replay_instance_differs(replay_or_unknown(t->instance), r->now.instance);
-    json_put_bool(w, "same_instance", differs == 0);
-    json_put_bool(w, "same_device", !(differs & REPLAY_DEVICE));
-    json_put_bool(w, "same_settings", !(differs & REPLAY_SETTINGS));
+    json_form(w, "same_instance:%hhd,same_device:%hhd,same_settings:%hhd", differs == 0,
+              !(differs & REPLAY_DEVICE), !(differs & REPLAY_SETTINGS));
     put_divergence(w, r, "first", stored, &f->first);
     put_divergence(w, r, "token", stored, &f->token);
-    json_put_string(w, "error", f->verdict == REPLAY_FAILED ? f->why : NULL);
-    json_close(w, '}');
+    json_form(w, "error:%s}", f->verdict == REPLAY_FAILED ? f->why : NULL);
 }
 
 static void print_token(const struct replay_report *r, const char *label, int32_t id,
@@ -306,8 +287,7 @@ static int end_json(struct replay_report *r, struct err *err) {
     json_close(w, ']');
     for (int i = 0; i <= REPLAY_FAILED; i++) json_put_int(w, replay_verdict_name(i), r->n[i]);
     if (r->has_first) {
-        json_open(w, "first_divergence", '{');
-        json_put_int(w, "turn", r->first.turn);
+        json_form(w, "first_divergence:{turn:%ld", r->first.turn);
         json_put_int(w, "index", r->first.first.index); // -1: the turn could not run
         json_put_int(w, "position", r->first.first.index < 0 ? -1 : r->first.first.position);
         json_close(w, '}');
@@ -353,37 +333,31 @@ void what_if_report_begin(struct replay_report *r, const char *changes, int64_t 
     }
     head_json(r);
     json_put_raw(&r->out.w, "what_if", changes, strlen(changes));
-    json_put_int_or_null(&r->out.w, "from_turn", from);
-    json_open(&r->out.w, "turns", '[');
+    json_form(&r->out.w, "from_turn:%+ld,turns:[", from);
 }
 
 static void put_answer(struct json_writer *w, const char *key, const struct replay_answer *a) {
-    json_open(w, key, '{');
-    json_put_text(w, "text", a->text, a->text_len);
+    json_form(w, "%s:{text:%.*s", key, (int)a->text_len, a->text);
     json_put_ids(w, "ids", a->ids, a->n);
     json_put_floats(w, "logprobs", a->logprobs, a->n);
-    json_put_string(w, "finish_reason", a->finish_reason[0] ? a->finish_reason : NULL);
-    json_close(w, '}');
+    json_form(w, "finish_reason:%s}", a->finish_reason[0] ? a->finish_reason : NULL);
 }
 
 static void pair_json(struct replay_report *r, const struct replay_pair *p) {
     const struct turn_record *t = record_of(r, p->turn);
     struct json_writer *w = &r->out.w;
-    json_open(w, NULL, '{');
-    json_put_int(w, "turn", p->turn);
+    json_form(w, "{turn:%ld", p->turn);
     if (t->input_text)
         json_put_text(w, "input", t->input_text, t->input_text_len);
     else
         json_put_null(w, "input");
-    json_put_bool(w, "same", p->same);
-    json_put_int(w, "same_tokens", (int64_t)p->n_same);
+    json_form(w, "same:%hhd,same_tokens:%zu", p->same, p->n_same);
     put_answer(w, "recorded", &p->recorded);
     if (p->failed)
         json_put_null(w, "now");
     else
         put_answer(w, "now", &p->now);
-    json_put_string(w, "error", p->failed);
-    json_close(w, '}');
+    json_form(w, "error:%s}", p->failed);
 }
 
 static size_t column_width(void) {

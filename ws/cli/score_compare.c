@@ -3,6 +3,7 @@
 // in memory until the other model has computed its own. Each engine's cache continues from step to
 // step.
 #include "ws/cli/score_compare.h"
+#include "base/json_form.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -167,31 +168,24 @@ int score_compare(struct engine *reference, struct engine *compared, const struc
 // --- the report
 
 static void put_side(struct json_writer *w, const char *key, const struct score_side *s) {
-    json_open(w, key, '{');
-    json_put_string(w, "model", s->model);
-    json_put_string(w, "weight_dtype", s->weight_dtype);
-    json_put_int(w, "weight_bytes", s->weight_bytes);
-    json_put_string(w, "kv_dtype", s->kv_dtype);
-    json_put_int(w, "kv_bytes_per_token", s->kv_bytes_per_token);
-    json_put_double(w, "logprob", s->logprob);
-    json_put_double(w, "perplexity", s->perplexity);
-    json_close(w, '}');
+    json_form(w,
+              "%s:{model:%s,weight_dtype:%s,weight_bytes:%ld,kv_dtype:%s,kv_bytes_per_token:%ld,"
+              "logprob:%g,perplexity:%g}",
+              key, s->model, s->weight_dtype, s->weight_bytes, s->kv_dtype, s->kv_bytes_per_token,
+              s->logprob, s->perplexity);
 }
 
 static int print_json(const struct score_comparison *c, struct err *err) {
     struct cli_json j;
     cli_json_begin(&j);
-    json_put_int(&j.w, "positions", c->n_positions);
-    json_put_int(&j.w, "scored", c->n_scored);
+    json_form(&j.w, "positions:%ld,scored:%ld", c->n_positions, c->n_scored);
     put_side(&j.w, "reference", &c->reference);
     put_side(&j.w, "compared", &c->compared);
-    json_put_double(&j.w, "top1_agreement", c->top1_agreement);
-    json_put_double(&j.w, "perplexity_ratio", c->compared.perplexity / c->reference.perplexity);
-    json_put_double(&j.w, "mean_kl", c->mean_kl);
-    json_put_double(&j.w, "max_kl", c->max_kl);
-    json_put_double(&j.w, "rms_logit_difference", c->rms_difference);
-    json_put_double(&j.w, "max_logit_difference", c->max_difference);
-    json_put_double(&j.w, "logit_spread", c->spread);
+    json_form(&j.w,
+              "top1_agreement:%g,perplexity_ratio:%g,mean_kl:%g,max_kl:%g,"
+              "rms_logit_difference:%g,max_logit_difference:%g,logit_spread:%g",
+              c->top1_agreement, c->compared.perplexity / c->reference.perplexity, c->mean_kl,
+              c->max_kl, c->rms_difference, c->max_difference, c->spread);
     return cli_json_end(&j, err);
 }
 

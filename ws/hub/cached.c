@@ -1,5 +1,6 @@
 // See cached.h.
 #include "ws/hub/cached.h"
+#include "base/json_form.h"
 #include "base/path.h"
 #include "ws/hub/choice.h"
 #include "ws/hub/pull.h"
@@ -195,23 +196,16 @@ const char *hub_cached_format(const struct hub_cached *c) {
 
 static void put(struct json_writer *w, const struct hub_cached *c) {
     char name[HUB_NAME_BYTES];
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", hub_name_text(&c->name, name));
-    json_put_string(w, "format", hub_cached_format(c));
-    json_put_int(w, "bytes", c->bytes);
-    json_put_string(w, "commit", c->commit[0] ? c->commit : NULL);
-    json_put_string(w, "path", c->path[0] ? c->path : NULL);
-    json_close(w, '}');
+    json_form(w, "{name:%s,format:%s,bytes:%ld,commit:%s,path:%s}", hub_name_text(&c->name, name),
+              hub_cached_format(c), c->bytes, c->commit[0] ? c->commit : NULL,
+              c->path[0] ? c->path : NULL);
 }
 
 void hub_cached_put(struct json_writer *w, const struct hub_place *p,
                     const struct hub_cached_list *l) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "cache", p->cache);
-    json_open(w, "models", '[');
+    json_form(w, "{cache:%s,models:[", p->cache);
     for (size_t i = 0; i < l->n; i++) put(w, &l->items[i]);
-    json_close(w, ']');
-    json_close(w, '}');
+    json_form(w, "]}");
 }
 
 // --- removal ---

@@ -1,5 +1,5 @@
 // GET /health and GET /props: how llama.cpp's server shows itself. See llamacpp.h.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/health.h"
 #include "ws/llamacpp/llamacpp.h"
 #include "ws/service.h"
@@ -28,15 +28,7 @@ static const char *error_type(int status) {
 }
 
 void llamacpp_write_error(struct buf *out, int status, const char *code, const char *message) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "error", '{');
-    json_put_int(&w, "code", status);
-    json_put_string(&w, "message", message);
-    json_put_string(&w, "type", error_type(status));
-    json_close(&w, '}');
-    json_close(&w, '}');
+    json_form_to(out, "{error:{code:%d,message:%s,type:%s}}", status, message, error_type(status));
 }
 
 void llamacpp_health(void *user, struct http *h) {
@@ -61,17 +53,13 @@ static int64_t count_slots(const struct service *s, const struct served_model *m
 
 static void put_settings(struct json_writer *w, const struct served_model *m) {
     struct turn_sampling sampling = {.params = m->sampling};
-    json_open(w, "default_generation_settings", '{');
-    json_put_int(w, "n_ctx", m->session_len);
+    json_form(w, "default_generation_settings:{n_ctx:%ld", m->session_len);
     sampling_json_put(w, "params", &sampling, SAMPLING_EVERY_KEY);
     json_close(w, '}');
 }
 
 static void put_modalities(struct json_writer *w) {
-    json_open(w, "modalities", '{');
-    json_put_bool(w, "vision", false);
-    json_put_bool(w, "audio", false);
-    json_close(w, '}');
+    json_form(w, "modalities:{vision:false,audio:false}");
 }
 
 // Of the default model, or ?model=NAME. Its folder is not told, only its name.
@@ -90,15 +78,13 @@ void llamacpp_props(void *user, struct http *h) {
     json_writer_init(&w, &out);
     json_open(&w, NULL, '{');
     put_settings(&w, m);
-    json_put_int(&w, "total_slots", count_slots(s, m));
-    json_put_string(&w, "model_alias", m->name);
-    json_put_string(&w, "model_path", m->name);
-    json_put_string(&w, "chat_template", m->info->template_text ? m->info->template_text : "");
+    json_form(&w, "total_slots:%ld,model_alias:%s,model_path:%s,chat_template:%s",
+              count_slots(s, m), m->name, m->name,
+              m->info->template_text ? m->info->template_text : "");
     put_modalities(&w);
-    json_put_string(&w, "bos_token", m->info->bos_token ? m->info->bos_token : "");
-    json_put_string(&w, "eos_token", m->info->eos_token ? m->info->eos_token : "");
-    json_put_string(&w, "build_info", "parley " PARLEY_VERSION);
-    json_close(&w, '}');
+    json_form(&w, "bos_token:%s,eos_token:%s,build_info:%s}",
+              m->info->bos_token ? m->info->bos_token : "",
+              m->info->eos_token ? m->info->eos_token : "", "parley " PARLEY_VERSION);
     placement_drop(m);
     http_reply_json(h, 200, &out);
 }

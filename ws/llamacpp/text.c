@@ -1,6 +1,6 @@
 // POST /tokenize, /detokenize and /apply-template. Each is one pass over its body, made where the body is
 // decoded (on a worker, where it is long): what is handed over is the reply. See llamacpp.h.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "ws/completion/plan.h"
 #include "ws/completion/thinking_options.h"
@@ -47,8 +47,7 @@ static void put_tokens(const struct text_call *c, const struct token_list *ids, 
     }
     json_open(c->w, "tokens", '[');
     for (size_t i = 0; i < ids->len; i++) {
-        json_open(c->w, NULL, '{');
-        json_put_int(c->w, "id", ids->ids[i]);
+        json_form(c->w, "{id:%d", ids->ids[i]);
         put_piece(c, ids->ids[i]);
         json_close(c->w, '}');
     }

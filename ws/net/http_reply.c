@@ -1,6 +1,6 @@
 // Heads of replies. See http_reply.h.
 #include "ws/net/http_reply.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/version.h"
 #include <string.h>
 
@@ -62,13 +62,6 @@ void http_reply_write_head(struct buf *out, const struct http_reply_head *r) {
 }
 
 void http_reply_write_error(struct buf *out, const char *code, const char *message) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "error", '{');
-    json_put_string(&w, "code", code);
-    json_put_string(&w, "message", message);
-    json_close(&w, '}');
-    json_close(&w, '}');
+    json_form_to(out, "{error:{code:%s,message:%s}}", code, message);
     buf_addc(out, '\n');
 }

@@ -1,7 +1,7 @@
 // Encoding chat completions. See chat_write.h.
 #include "ws/openai/chat_write.h"
 #include "base/array.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/openai/logprobs.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,14 +16,12 @@ static const char *finish_reason(enum completion_finish f) {
 
 static void put_usage(struct json_writer *w, const struct completion_usage *u) {
     answer_usage_open(w, u->prompt_tokens, u->cached_tokens, u->completion_tokens);
-    json_open(w, "completion_tokens_details", '{');
-    json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
+    json_form(w, "completion_tokens_details:{reasoning_tokens:%ld", u->reasoning_tokens);
     if (u->predicted) {
         json_put_int(w, "accepted_prediction_tokens", u->accepted_tokens);
         json_put_int(w, "rejected_prediction_tokens", u->rejected_tokens);
     }
-    json_close(w, '}');
-    json_close(w, '}');
+    json_form(w, "}}");
 }
 
 // --- whole ---
@@ -88,26 +86,19 @@ static const char *arguments_key(bool is_custom) {
 }
 
 static void put_call(struct json_writer *w, const struct chat_call *call) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", call->id);
-    json_put_string(w, "type", call_type(call->is_custom));
-    json_open(w, call_type(call->is_custom), '{');
-    json_put_string(w, "name", call->name);
-    json_put_text(w, arguments_key(call->is_custom), buf_z(&call->arguments), call->arguments.len);
-    json_close(w, '}');
-    json_close(w, '}');
+    json_form(w, "{id:%s,type:%s,%s:{name:%s,%s:%.*s}}", call->id, call_type(call->is_custom),
+              call_type(call->is_custom), call->name, arguments_key(call->is_custom),
+              (int)call->arguments.len, buf_z(&call->arguments));
 }
 
 // The field's servers have two names for it: llama.cpp, DeepSeek and SGLang the first, vLLM and OpenRouter the second.
 // Each client reads one of them; those that know both take one.
 static void put_thinking(struct json_writer *w, const char *text, size_t len) {
-    json_put_text(w, "reasoning_content", text, len);
-    json_put_text(w, "reasoning", text, len);
+    json_form(w, "reasoning_content:%.*s,reasoning:%.*s", (int)len, text, (int)len, text);
 }
 
 static void put_message(struct json_writer *w, const struct chat_answer *a) {
-    json_open(w, "message", '{');
-    json_put_string(w, "role", "assistant");
+    json_form(w, "message:{role:'assistant'");
     if (a->n_calls && a->text.len == 0)
         json_put_null(w, "content");
     else
@@ -123,12 +114,9 @@ static void put_message(struct json_writer *w, const struct chat_answer *a) {
 }
 
 static void put_logprobs(struct json_writer *w, const char *elements, size_t len) {
-    json_open(w, "logprobs", '{');
-    json_open(w, "content", '[');
+    json_form(w, "logprobs:{content:[");
     if (len) json_put_raw(w, NULL, elements, len);
-    json_close(w, ']');
-    json_put_null(w, "refusal");
-    json_close(w, '}');
+    json_form(w, "],refusal:null}");
 }
 
 void chat_write_whole(struct buf *out, const struct answer_head *h,
@@ -140,15 +128,13 @@ void chat_write_whole(struct buf *out, const struct answer_head *h,
     json_open(&w, "choices", '[');
     for (size_t i = 0; i < n; i++) {
         const struct chat_answer *a = &answers[i];
-        json_open(&w, NULL, '{');
-        json_put_int(&w, "index", (int64_t)i);
+        json_form(&w, "{index:%zu", i);
         put_message(&w, a);
         if (a->wants_logprobs)
             put_logprobs(&w, buf_z(&a->logprobs), a->logprobs.len);
         else
             json_put_null(&w, "logprobs");
-        json_put_string(&w, "finish_reason", finish_reason(a->finish));
-        json_close(&w, '}');
+        json_form(&w, "finish_reason:%s}", finish_reason(a->finish));
     }
     json_close(&w, ']');
     put_usage(&w, u);
@@ -165,9 +151,7 @@ static void begin_chunk(struct buf *out, struct json_writer *w, const struct ans
 }
 
 static void open_delta(struct json_writer *w, int32_t answer) {
-    json_open(w, NULL, '{');
-    json_put_int(w, "index", answer);
-    json_open(w, "delta", '{');
+    json_form(w, "{index:%d,delta:{", answer);
 }
 
 static void end_chunk(struct buf *out, struct json_writer *w, const struct answer_head *h) {
@@ -181,29 +165,19 @@ void chat_write_role(struct buf *out, const struct answer_head *h, int32_t answe
     struct json_writer w;
     begin_chunk(out, &w, h);
     open_delta(&w, answer);
-    json_put_string(&w, "role", "assistant");
-    json_put_string(&w, "content", "");
-    json_close(&w, '}');
-    json_put_null(&w, "logprobs");
-    json_put_null(&w, "finish_reason");
-    json_close(&w, '}');
+    json_form(&w, "role:'assistant',content:''},logprobs:null,finish_reason:null}");
     end_chunk(out, &w, h);
 }
 
 static void put_call_part(struct json_writer *w, const struct completion_event *ev) {
     bool begins = ev->kind == COMPLETION_TOOL_BEGIN;
-    json_open(w, "tool_calls", '[');
-    json_open(w, NULL, '{');
-    json_put_int(w, "index", ev->tool);
+    json_form(w, "tool_calls:[{index:%d", ev->tool);
     if (begins) json_put_string(w, "id", ev->tool_id);
     if (begins) json_put_string(w, "type", call_type(ev->tool_is_custom));
     json_open(w, call_type(ev->tool_is_custom), '{');
     if (begins) json_put_string(w, "name", ev->tool_name);
-    json_put_text(w, arguments_key(ev->tool_is_custom), begins ? "" : ev->text,
-                  begins ? 0 : ev->text_len);
-    json_close(w, '}');
-    json_close(w, '}');
-    json_close(w, ']');
+    json_form(w, "%s:%.*s}}]", arguments_key(ev->tool_is_custom), (int)(begins ? 0 : ev->text_len),
+              begins ? "" : ev->text);
 }
 
 void chat_write_event(struct buf *out, const struct answer_head *h,
@@ -227,9 +201,8 @@ void chat_write_event(struct buf *out, const struct answer_head *h,
     else
         json_put_null(&w, "logprobs");
     buf_release(&tokens);
-    json_put_string(&w, "finish_reason",
-                    ev->kind == COMPLETION_ANSWER ? finish_reason(ev->finish) : NULL);
-    json_close(&w, '}');
+    json_form(&w, "finish_reason:%s}",
+              ev->kind == COMPLETION_ANSWER ? finish_reason(ev->finish) : NULL);
     end_chunk(out, &w, h);
 }
 

@@ -1,5 +1,6 @@
 // See completions_write.h.
 #include "ws/openai/completions_write.h"
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include <math.h>
 #include <string.h>
@@ -163,12 +164,9 @@ const char *completions_finish(const char *finish_reason) {
 }
 
 void completions_write_choice(struct json_writer *w, const struct completions_choice *c) {
-    json_open(w, NULL, '{');
-    json_put_text(w, "text", c->text, c->len);
-    json_put_int(w, "index", (int64_t)c->index);
+    json_form(w, "{text:%.*s,index:%zu", (int)c->len, c->text, c->index);
     put_logprobs(w, c->prompt, c->logprobs);
-    json_put_string(w, "finish_reason", c->finish_reason);
-    json_close(w, '}');
+    json_form(w, "finish_reason:%s}", c->finish_reason);
 }
 
 static void put_usage(struct json_writer *w, const struct completions_usage *u) {

@@ -1,6 +1,7 @@
 // See conversation.h.
 #include "ws/openai/conversation.h"
 #include "base/err.h"
+#include "base/json_form.h"
 #include "ws/openai/responses_items.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,10 +175,7 @@ int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
 void conversation_put(const cJSON *c, const char *session, struct json_writer *w) {
     char id[RESPONSES_ID_MAX], *metadata = cJSON_PrintUnformatted(json_member(c, "metadata"));
     responses_id_conversation(id, session);
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", id);
-    json_put_string(w, "object", "conversation");
-    json_put_int(w, "created_at", number(c, "created_ms") / 1000);
+    json_form(w, "{id:%s,object:'conversation',created_at:%ld", id, number(c, "created_ms") / 1000);
     json_put_raw(w, "metadata", metadata ? metadata : "{}", metadata ? strlen(metadata) : 2);
     if (!metadata) w->buf->error = E_NOMEM;
     json_close(w, '}');

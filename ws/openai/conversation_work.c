@@ -2,6 +2,7 @@
 #include "ws/openai/conversation_work.h"
 #include "base/clock.h"
 #include "base/err.h"
+#include "base/json_form.h"
 #include "ws/openai/body.h"
 #include "ws/service.h"
 #include <stdio.h>
@@ -74,15 +75,9 @@ static void write_conversation(struct conversation_work *c) {
 }
 
 static void write_deleted(struct conversation_work *c) {
-    struct json_writer w;
     char id[RESPONSES_ID_MAX];
     responses_id_conversation(id, c->session);
-    json_writer_init(&w, &c->out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "id", id);
-    json_put_string(&w, "object", "conversation.deleted");
-    json_put_bool(&w, "deleted", true);
-    json_close(&w, '}');
+    json_form_to(&c->out, "{id:%s,object:'conversation.deleted',deleted:true}", id);
 }
 
 static const char *id_of(const cJSON *item) {
@@ -94,20 +89,16 @@ static void write_list(struct conversation_work *c) {
     int n = cJSON_GetArraySize(c->items), shown = n;
     if (shown > c->page.limit) shown = (int)c->page.limit;
     json_writer_init(&w, &c->out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "object", "list");
-    json_open(&w, "data", '[');
+    json_form(&w, "{object:'list',data:[");
     for (int i = 0; i < shown; i++) {
         char *text = cJSON_PrintUnformatted(cJSON_GetArrayItem(c->items, i));
         if (text) json_put_raw(&w, NULL, text, strlen(text));
         if (!text) c->out.error = E_NOMEM;
         cJSON_free(text);
     }
-    json_close(&w, ']');
-    json_put_string(&w, "first_id", shown ? id_of(cJSON_GetArrayItem(c->items, 0)) : NULL);
-    json_put_string(&w, "last_id", shown ? id_of(cJSON_GetArrayItem(c->items, shown - 1)) : NULL);
-    json_put_bool(&w, "has_more", n > shown);
-    json_close(&w, '}');
+    json_form(&w, "],first_id:%s,last_id:%s,has_more:%hhd}",
+              shown ? id_of(cJSON_GetArrayItem(c->items, 0)) : NULL,
+              shown ? id_of(cJSON_GetArrayItem(c->items, shown - 1)) : NULL, n > shown);
 }
 
 static void make_note(struct conversation_work *c) {

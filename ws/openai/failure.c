@@ -1,5 +1,6 @@
 // See failure.h.
 #include "ws/openai/failure.h"
+#include "base/json_form.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -69,14 +70,7 @@ static const char *error_type(int status) {
 }
 
 void openai_write_failure(struct buf *out, const struct completion_failure *f) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_open(&w, "error", '{');
-    json_put_string(&w, "message", f->message);
-    json_put_string(&w, "type", error_type(f->status));
-    json_put_string(&w, "param", f->param[0] ? f->param : NULL);
-    json_put_string(&w, "code", openai_code(f->status, f->code));
-    json_close(&w, '}');
-    json_close(&w, '}');
+    json_form_to(out, "{error:{message:%s,type:%s,param:%s,code:%s}}", f->message,
+                 error_type(f->status), f->param[0] ? f->param : NULL,
+                 openai_code(f->status, f->code));
 }

@@ -1,12 +1,12 @@
 // See logprobs.h.
 #include "ws/openai/logprobs.h"
+#include "base/json_form.h"
 #include <math.h>
 
 #define LOGPROB_LEAST (-9999.0f) // of a token that cannot be: JSON has no infinity
 
 static void put_token(struct json_writer *w, const char *bytes, size_t len, float logprob) {
-    json_open(w, NULL, '{');
-    json_put_text(w, "token", bytes ? bytes : "", bytes ? len : 0);
+    json_form(w, "{token:%.*s", (int)(bytes ? len : 0), bytes ? bytes : "");
     json_put_float(w, "logprob", isfinite(logprob) ? logprob : LOGPROB_LEAST);
     json_open(w, "bytes", '[');
     for (size_t i = 0; bytes && i < len; i++) json_put_int(w, NULL, (unsigned char)bytes[i]);
@@ -24,7 +24,6 @@ void openai_put_logprobs(struct json_writer *w, const struct completion_token *t
             put_token(w, a->bytes, a->len, a->logprob);
             json_close(w, '}');
         }
-        json_close(w, ']');
-        json_close(w, '}');
+        json_form(w, "]}");
     }
 }

@@ -1,5 +1,5 @@
 // GET /v1/models: the models of this server, and one of them by its name. See openai.h.
-#include "base/json.h"
+#include "base/json_form.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/openai.h"
 #include "ws/service.h"
@@ -11,11 +11,7 @@
 static const char *const length_names[] = {"max_model_len", "context_length", "context_window"};
 
 static void put_model(struct json_writer *w, const struct served_model *m) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", m->name);
-    json_put_string(w, "object", "model");
-    json_put_int(w, "created", m->loaded_s);
-    json_put_string(w, "owned_by", "parley");
+    json_form(w, "{id:%s,object:'model',created:%ld,owned_by:'parley'", m->name, m->loaded_s);
     for (size_t i = 0; i < sizeof length_names / sizeof *length_names; i++)
         json_put_int(w, length_names[i], m->session_len);
     json_close(w, '}');
@@ -28,12 +24,9 @@ void openai_models_handle(void *user, struct http *h) {
     const struct served_model *m = sessions_placement(s->sessions)->models;
     buf_init(&out, REPLY_MAX_BYTES);
     json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "object", "list");
-    json_open(&w, "data", '[');
+    json_form(&w, "{object:'list',data:[");
     for (; m; m = m->next) put_model(&w, m);
-    json_close(&w, ']');
-    json_close(&w, '}');
+    json_form(&w, "]}");
     http_reply_json(h, 200, &out);
 }
 

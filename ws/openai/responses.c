@@ -1,5 +1,6 @@
 // POST /v1/responses and its token count. See responses.h.
 #include "ws/openai/responses.h"
+#include "base/json_form.h"
 #include "base/workers.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/responses_run.h"
@@ -189,18 +190,13 @@ static void on_count_unwanted(void *ctx) {
 static const struct http_waiter count_waiter = {.client_gone = on_count_unwanted};
 
 static void reply_count(struct http *h, const struct completion_event *e) {
-    struct json_writer w;
     struct buf out;
     if (e->kind == COMPLETION_FAILED) {
         openai_reply_failure(h, e->failure);
         return;
     }
     buf_init(&out, 256);
-    json_writer_init(&w, &out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "object", "response.input_tokens");
-    json_put_int(&w, "input_tokens", e->usage.prompt_tokens);
-    json_close(&w, '}');
+    json_form_to(&out, "{object:'response.input_tokens',input_tokens:%ld}", e->usage.prompt_tokens);
     http_reply_json(h, 200, &out);
 }
 

@@ -1,6 +1,7 @@
 // Reading items. See responses_items.h.
 #include "ws/openai/responses_items.h"
 #include "base/base64.h"
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "ws/openai/responses_hosted.h"
 #include <stdio.h>
@@ -341,8 +342,7 @@ void responses_item_put(struct json_writer *w, const cJSON *item, const char *id
     char *text = cJSON_PrintUnformatted(item);
     if (!text) w->buf->error = E_NOMEM;
     if (!text) return;
-    json_open(w, NULL, '{');
-    json_put_string(w, "id", id);
+    json_form(w, "{id:%s", id);
     if (!cJSON_HasObjectItem(item, "status")) json_put_string(w, "status", "completed");
     if (text[1] != '}') buf_addc(w->buf, ',');
     buf_addz(w->buf, text + 1);

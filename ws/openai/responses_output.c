@@ -10,6 +10,7 @@
 #include "base/array.h"
 #include "base/base64.h"
 #include "base/clock.h"
+#include "base/json_form.h"
 #include "ws/openai/failure.h"
 #include "ws/openai/logprobs.h"
 #include "ws/openai/responses_items.h"
@@ -121,8 +122,7 @@ static void put_part(struct json_writer *w, const char *key, const struct respon
     json_put_string(w, "type", form_of(item)->part_type);
     json_put_text(w, "text", buf_z(&item->text), begun ? item->text.len : 0);
     if (message) {
-        json_open(w, "annotations", '[');
-        json_close(w, ']');
+        json_form(w, "annotations:[]");
         put_logprobs(w, buf_z(&item->logprobs), begun ? item->logprobs.len : 0);
     }
     json_close(w, '}');
@@ -158,8 +158,7 @@ static void put_item(const struct responses_output *o, struct json_writer *w, co
     const struct responses_item *item = &o->items[index];
     json_open(w, key, '{');
     put_item_id(o, w, "id", form_of(item)->id_prefix, index);
-    json_put_string(w, "type", form_of(item)->type);
-    json_put_string(w, "status", status_names[item->status]);
+    json_form(w, "type:%s,status:%s", form_of(item)->type, status_names[item->status]);
     if (is_call(item)) {
         put_item_id(o, w, "call_id", "call", index);
         put_call_name(w, item->name);
@@ -179,34 +178,23 @@ void responses_output_write_items(const struct responses_output *o, struct json_
 }
 
 static void put_usage(struct json_writer *w, const struct completion_usage *u) {
-    json_open(w, "usage", '{');
-    json_put_int(w, "input_tokens", u->prompt_tokens);
-    json_open(w, "input_tokens_details", '{');
-    json_put_int(w, "cached_tokens", u->cached_tokens);
+    json_form(w, "usage:{input_tokens:%ld,input_tokens_details:{cached_tokens:%ld",
+              u->prompt_tokens, u->cached_tokens);
     json_put_int(w, "cache_write_tokens", 0); // no token costs more because it is cached
     json_close(w, '}');
-    json_put_int(w, "output_tokens", u->completion_tokens);
-    json_open(w, "output_tokens_details", '{');
-    json_put_int(w, "reasoning_tokens", u->reasoning_tokens);
-    json_close(w, '}');
-    json_put_int(w, "total_tokens", u->prompt_tokens + u->completion_tokens);
-    json_close(w, '}');
+    json_form(w, "output_tokens:%ld,output_tokens_details:{reasoning_tokens:%ld},total_tokens:%ld}",
+              u->completion_tokens, u->reasoning_tokens, u->prompt_tokens + u->completion_tokens);
 }
 
 static void put_ending(const struct responses_output *o, struct json_writer *w) {
     if (o->status == RESPONSES_FAILED) {
-        json_open(w, "error", '{');
-        json_put_string(w, "code", o->error_code);
-        json_put_string(w, "message", o->error_message);
-        json_close(w, '}');
+        json_form(w, "error:{code:%s,message:%s}", o->error_code, o->error_message);
     } else {
         json_put_null(w, "error");
     }
     if (o->status == RESPONSES_INCOMPLETE) {
-        json_open(w, "incomplete_details", '{');
-        json_put_string(w, "reason",
-                        o->finish == COMPLETION_DEADLINE ? "deadline" : "max_output_tokens");
-        json_close(w, '}');
+        json_form(w, "incomplete_details:{reason:%s}",
+                  o->finish == COMPLETION_DEADLINE ? "deadline" : "max_output_tokens");
     } else {
         json_put_null(w, "incomplete_details");
     }
@@ -214,10 +202,7 @@ static void put_ending(const struct responses_output *o, struct json_writer *w) 
 
 static void put_response(const struct responses_output *o, struct json_writer *w, const char *key) {
     bool ended = o->status != RESPONSES_IN_PROGRESS;
-    json_open(w, key, '{');
-    json_put_string(w, "id", o->id);
-    json_put_string(w, "object", "response");
-    json_put_string(w, "status", status_names[o->status]);
+    json_form(w, "%s:{id:%s,object:'response',status:%s", key, o->id, status_names[o->status]);
     buf_addz(w->buf, ",");
     buf_addz(w->buf, o->echo);
     put_ending(o, w);
@@ -247,9 +232,7 @@ static bool begin_event(struct responses_output *o, struct json_writer *w, struc
     if (!o->emit || number <= o->after) return false;
     buf_init(out, EVENT_MAX_BYTES);
     json_writer_init(w, out);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", type);
-    json_put_int(w, "sequence_number", number);
+    json_form(w, "{type:%s,sequence_number:%ld", type, number);
     if (o->stream_id) json_put_string(w, "stream_id", o->stream_id);
     return true;
 }
@@ -466,13 +449,7 @@ void responses_output_take(struct responses_output *o, const struct completion_e
 
 void responses_write_stream_error(struct buf *out, int64_t sequence,
                                   const struct completion_failure *f) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "type", "error");
-    json_put_string(&w, "code", openai_code(f->status, f->code));
-    json_put_string(&w, "message", f->message);
-    json_put_string(&w, "param", f->param[0] ? f->param : NULL);
-    json_put_int(&w, "sequence_number", sequence);
-    json_close(&w, '}');
+    json_form_to(out, "{type:'error',code:%s,message:%s,param:%s,sequence_number:%ld}",
+                 openai_code(f->status, f->code), f->message, f->param[0] ? f->param : NULL,
+                 sequence);
 }

@@ -1,6 +1,7 @@
 // Reading requests for responses. See responses_request.h.
 #include "ws/openai/responses_request.h"
 #include "base/clock.h"
+#include "base/json_form.h"
 #include "base/xxh64.h"
 #include "ws/completion/thinking_options.h"
 #include "ws/openai/body.h"
@@ -324,9 +325,7 @@ static void put_conversation(struct json_writer *w, const struct responses_reque
         json_put_null(w, "conversation");
         return;
     }
-    json_open(w, "conversation", '{');
-    json_put_string(w, "id", id);
-    json_close(w, '}');
+    json_form(w, "conversation:{id:%s}", id);
 }
 
 static int make_echo(struct reading *d) {
@@ -354,8 +353,7 @@ static int make_echo(struct reading *d) {
     put_echo(&out, d, "top_logprobs", "0");
     put_number(&out, d, "top_p");
     put_echo(&out, d, "user", "null");
-    json_put_bool(&w, "store", r->store);
-    json_put_bool(&w, "background", r->background);
+    json_form(&w, "store:%hhd,background:%hhd", r->store, r->background);
     put_echo(&out, d, "truncation", "\"disabled\"");
     json_put_string(&w, "service_tier", "default");
     r->echo = buf_take(&out, NULL);

@@ -1,6 +1,7 @@
 // Messages that came: decodes each and gives it to the session service. A long one is decoded on a worker; nothing
 // more is read from its client meanwhile, so its messages stay in order. See connection.h.
 #include "ws/parley/connection.h"
+#include "base/json_form.h"
 #include "ws/parley/outgoing.h"
 #include "ws/parley/protocol.h"
 #include "ws/parley/upload.h"
@@ -95,8 +96,7 @@ static void handle_usage(struct connection *c, const struct message *m) {
         return;
     }
     json_writer_init(&w, outgoing_tx(&c->out));
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "type", "usage");
+    json_form(&w, "{type:'usage'");
     if (*m->request.request_id) json_put_string(&w, "request_id", m->request.request_id);
     usage_put_owners(&w, c->service, as->owner, m->owners);
     json_close(&w, '}');

@@ -1,5 +1,6 @@
 // Encoding for a debugger: a turn as it is on record, a session's events, a replayed turn. See protocol.h,
 // sessions/replay/debug.h.
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "sessions/replay/debug.h"
 #include "ws/parley/protocol.h"
@@ -98,10 +99,8 @@ static bool put_turn_end(struct json_writer *w, const struct session_answer *a,
     protocol_put_turn_end(w, &a->detail->turn);
     json_close(w, '}');
     json_put_raw(w, "request", t->request ? t->request : "{}", t->request ? strlen(t->request) : 2);
-    json_put_string(w, "build", t->build);
-    json_put_string(w, "instance", t->instance);
-    json_put_int(w, "started_ms", t->started_ms);
-    json_put_int(w, "ended_ms", t->ended_ms);
+    json_form(w, "build:%s,instance:%s,started_ms:%ld,ended_ms:%ld", t->build, t->instance,
+              t->started_ms, t->ended_ms);
     json_put_int_or_null(w, "log_first", t->log_first); // its place in the log, once it has started
     return true;
 }
@@ -156,8 +155,7 @@ void protocol_put_events(struct json_writer *w, const struct session_answer *a) 
     for (size_t i = 0; i < a->n_events; i++) {
         const struct listed_event *listed = &a->events[i];
         const struct event_record *e = &listed->rec;
-        json_open(w, NULL, '{');
-        json_put_int(w, "seq", e->seq);
+        json_form(w, "{seq:%ld", e->seq);
         if (e->n > 1) json_put_int(w, "n", e->n);
         json_put_string(w, "kind", event_kind_name(e->kind));
         if (e->turn >= 0) json_put_int(w, "turn", e->turn);
@@ -166,8 +164,7 @@ void protocol_put_events(struct json_writer *w, const struct session_answer *a) 
             protocol_put_cache(w, listed->resumed, e->reason[0] ? e->reason : NULL);
         if (listed->forked_from)
             protocol_put_forked_from(w, listed->forked_from, listed->forked_turn);
-        json_put_int(w, "at_ms", e->at_ms);
-        json_close(w, '}');
+        json_form(w, "at_ms:%ld}", e->at_ms);
     }
     json_close(w, ']');
     if (a->before >= 0) json_put_int(w, "before", a->before);
@@ -178,28 +175,20 @@ void protocol_put_events(struct json_writer *w, const struct session_answer *a) 
 
 static void put_divergence(struct json_writer *w, const char *key,
                            const struct replay_divergence *d, const struct engine *engine) {
-    json_open(w, key, '{');
-    json_put_string(w, "kind", replay_kind_name(d->kind));
-    json_put_int(w, "position", d->position);
-    json_put_int(w, "index", d->index);
-    json_open(w, "recorded", '{');
+    json_form(w, "%s:{kind:%s,position:%ld,index:%ld,recorded:{", key, replay_kind_name(d->kind),
+              d->position, d->index);
     put_token(w, d->recorded.id, (double)d->recorded.logprob, engine);
     json_put_double(w, "logprob_now", d->recorded_id_logprob); // NAN: null
     json_close(w, '}');
     json_open(w, "replayed", '{');
     put_token(w, d->now.id, (double)d->now.logprob, engine);
     put_top(w, d->top, d->n_top, engine);
-    json_close(w, '}');
-    json_close(w, '}');
+    json_form(w, "}}");
 }
 
 static void put_difference(struct json_writer *w, const char *what, const char *recorded,
                            const char *now) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "what", what);
-    json_put_string(w, "recorded", recorded);
-    json_put_string(w, "now", now);
-    json_close(w, '}');
+    json_form(w, "{what:%s,recorded:%s,now:%s}", what, recorded, now);
 }
 
 static void put_differences(struct json_writer *w, const struct replay_detail *d) {
@@ -228,18 +217,14 @@ static bool equal(const struct replay_detail *d) {
 static bool put_verdict(struct json_writer *w, const struct session_answer *a,
                         const struct engine *engine, size_t *at) {
     const struct replay_turn *f = a->replay->found;
-    json_put_bool(w, "equal", equal(a->replay));
-    json_put_int(w, "compared_tokens", f->n_compared);
-    json_put_int(w, "logprobs_differ", f->n_logprobs_differ);
-    json_put_bool(w, "cut_short", f->cut_short);
+    json_form(w, "equal:%hhd,compared_tokens:%ld,logprobs_differ:%ld,cut_short:%hhd",
+              equal(a->replay), f->n_compared, f->n_logprobs_differ, f->cut_short);
     if (f->cut_short) // its end came from outside: there is nothing to compare
         json_put_null(w, "ended_alike");
     else
         json_put_bool(w, "ended_alike", ended_alike(a->replay));
-    json_open(w, "finish_reason", '{');
-    json_put_string(w, "recorded", f->recorded_finish);
-    json_put_string(w, "replayed", f->cut_short ? NULL : f->finish);
-    json_close(w, '}');
+    json_form(w, "finish_reason:{recorded:%s,replayed:%s}", f->recorded_finish,
+              f->cut_short ? NULL : f->finish);
     if (f->first.index >= 0) put_divergence(w, "divergence", &f->first, engine);
     if (f->token.index > f->first.index) put_divergence(w, "other_token", &f->token, engine);
     put_differences(w, a->replay);

@@ -1,5 +1,6 @@
 // Encoding: events and answers of the session service to JSON text. Their objects: protocol_objects.c. Sampled
 // tokens: protocol_tokens.c.
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "ws/parley/protocol_objects.h"
 #include "ws/version.h"
@@ -8,8 +9,7 @@
 static void begin(struct json_writer *w, struct buf *out, const char *type,
                   const char *request_id) {
     json_writer_init(w, out);
-    json_open(w, NULL, '{');
-    json_put_string(w, "type", type);
+    json_form(w, "{type:%s", type);
     if (request_id && *request_id) json_put_string(w, "request_id", request_id);
 }
 
@@ -18,28 +18,17 @@ static void begin(struct json_writer *w, struct buf *out, const char *type,
 static void put_model(struct json_writer *w, const struct served_model *m) {
     const struct engine_info *e = m->info;
     const struct turn_sampling defaults = {.params = m->sampling};
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", m->name);
-    json_put_string(w, "family", e->family);
-    json_put_int(w, "n_params", e->n_params);
-    json_put_int(w, "n_vocab", e->n_vocab);
-    json_put_string(w, "backend", e->backend);
-    json_put_bool(w, "chat", e->chat_template != NULL);
-    json_put_int(w, "session_len", m->session_len);
-    json_put_int(w, "max_session_len", e->max_session_len);
-    json_put_int(w, "memory_len", m->memory_len);
-    json_put_int(w, "max_memory_len", e->max_memory_len);
-    json_put_int(w, "sink_len", m->sink_len);
-    json_put_int(w, "first_virtual_id", PROMPT_ID_FIRST);
-    json_open(w, "prompt_tasks", '[');
+    json_form(w,
+              "{name:%s,family:%s,n_params:%ld,n_vocab:%d,backend:%s,chat:%hhd,session_len:%ld,"
+              "max_session_len:%ld,memory_len:%d,max_memory_len:%d,sink_len:%d,"
+              "first_virtual_id:%d,prompt_tasks:[",
+              m->name, e->family, e->n_params, e->n_vocab, e->backend, e->chat_template != NULL,
+              m->session_len, e->max_session_len, m->memory_len, e->max_memory_len, m->sink_len,
+              PROMPT_ID_FIRST);
     for (size_t i = 0; i < e->n_prompt_tasks; i++) {
         const struct prompt_task *t = &e->prompt_tasks[i];
-        json_open(w, NULL, '{');
-        json_put_string(w, "task", t->name);
-        json_put_string(w, "kind", prompt_kind_name(t->prompt->kind));
-        json_put_string(w, "hash", t->prompt->digits);
-        json_put_int(w, "n_virtual", t->prompt->n_rows);
-        json_close(w, '}');
+        json_form(w, "{task:%s,kind:%s,hash:%s,n_virtual:%d}", t->name,
+                  prompt_kind_name(t->prompt->kind), t->prompt->digits, t->prompt->n_rows);
     }
     json_close(w, ']');
     if (m->suggestions) json_put_raw(w, "suggestions", m->suggestions, strlen(m->suggestions));
@@ -50,29 +39,19 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id) {
     struct json_writer w;
     begin(&w, out, "hello", request_id);
-    json_put_string(&w, "protocol", PROTOCOL_NAME);
-    json_open(&w, "server", '{');
-    json_put_string(&w, "name", "parley");
-    json_put_string(&w, "version", PARLEY_VERSION);
+    json_form(&w, "protocol:%s,server:{name:'parley',version:%s", PROTOCOL_NAME, PARLEY_VERSION);
     if (*h->server_name) json_put_string(&w, "id", h->server_name);
-    json_close(&w, '}');
-    json_open(&w, "user", '{');
+    json_form(&w, "},user:{");
     if (h->user) json_put_string(&w, "name", h->user);
-    json_put_bool(&w, "admin", h->admin);
-    json_close(&w, '}');
-    json_open(&w, "models", '[');
+    json_form(&w, "admin:%hhd},models:[", h->admin);
     for (const struct served_model *m = h->models; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');
     sampling_json_put_rows(&w, "sampling_parameters");
-    json_open(&w, "limits", '{');
-    json_put_int(&w, "message_bytes", h->message_bytes);
-    json_put_int(&w, "messages_per_second", h->messages_per_second);
-    json_put_int(&w, "rate_bytes", h->rate_bytes);
-    json_put_int(&w, "title_bytes", PROTOCOL_TITLE_BYTES);
-    json_put_int(&w, "system_bytes", PROTOCOL_SYSTEM_BYTES);
-    json_put_int(&w, "queued_turns", h->queued_turns);
-    json_close(&w, '}');
-    json_put_int(&w, "idle_eviction_ms", h->idle_eviction_ms);
+    json_form(&w,
+              "limits:{message_bytes:%ld,messages_per_second:%ld,rate_bytes:%ld,title_bytes:%d,"
+              "system_bytes:%d,queued_turns:%ld},idle_eviction_ms:%ld",
+              h->message_bytes, h->messages_per_second, h->rate_bytes, PROTOCOL_TITLE_BYTES,
+              PROTOCOL_SYSTEM_BYTES, h->queued_turns, h->idle_eviction_ms);
     if (h->sharing) json_put_bool(&w, "sharing", true);
     json_close(&w, '}');
 }
@@ -86,8 +65,7 @@ void protocol_write_plain(struct buf *out, const char *type, const char *request
 void protocol_write_importing(struct buf *out, int64_t bytes, const char *request_id) {
     struct json_writer w;
     begin(&w, out, "session.importing", request_id);
-    json_put_int(&w, "bytes", bytes);
-    json_close(&w, '}');
+    json_form(&w, "bytes:%ld}", bytes);
 }
 
 void protocol_write_error(struct buf *out, const char *code, const char *message,
@@ -95,18 +73,14 @@ void protocol_write_error(struct buf *out, const char *code, const char *message
                           const struct err_facts *facts) {
     struct json_writer w;
     begin(&w, out, "error", request_id);
-    json_put_string(&w, "code", code);
-    json_put_string(&w, "message", message);
+    json_form(&w, "code:%s,message:%s", code, message);
     if (session) json_put_string(&w, "session", session);
     if (retry_after_ms > 0) json_put_int(&w, "retry_after_ms", retry_after_ms);
     if (facts && *facts->key) json_put_string(&w, "key", facts->key);
     if (facts && facts->most > 0) {
-        json_open(&w, "room", '{');
-        json_put_int(&w, "need", facts->need);
+        json_form(&w, "room:{need:%ld", facts->need);
         if (facts->at_least) json_put_bool(&w, "at_least", true);
-        json_put_int(&w, "left", facts->left);
-        json_put_int(&w, "most", facts->most);
-        json_close(&w, '}');
+        json_form(&w, "left:%ld,most:%ld}", facts->left, facts->most);
     }
     json_close(&w, '}');
 }
@@ -125,28 +99,19 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
                              int64_t total) {
     struct json_writer w;
     begin(&w, out, "turn.progress", "");
-    json_put_string(&w, "session", session);
-    json_put_int(&w, "turn", turn);
-    json_put_int(&w, "done", done);
-    json_put_int(&w, "total", total);
-    json_close(&w, '}');
+    json_form(&w, "session:%s,turn:%ld,done:%ld,total:%ld}", session, turn, done, total);
 }
 
 void protocol_write_stalled(struct buf *out, const char *session, const char *reason) {
     struct json_writer w;
     begin(&w, out, "session.stalled", "");
-    json_put_string(&w, "session", session);
-    json_put_string(&w, "message", reason);
-    json_close(&w, '}');
+    json_form(&w, "session:%s,message:%s}", session, reason);
 }
 
 void protocol_write_moved(struct buf *out, const char *session, int64_t turn, const char *reason) {
     struct json_writer w;
     begin(&w, out, "session.moved", "");
-    json_put_string(&w, "session", session);
-    json_put_int(&w, "turn", turn);
-    json_put_string(&w, "reason", reason);
-    json_close(&w, '}');
+    json_form(&w, "session:%s,turn:%ld,reason:%s}", session, turn, reason);
 }
 
 // --- events ---
@@ -154,8 +119,7 @@ void protocol_write_moved(struct buf *out, const char *session, int64_t turn, co
 static void put_started(struct json_writer *w, const struct turn_view *t) {
     protocol_put_input(w, &t->input);
     if (t->thinking) json_put_bool(w, "thinking", true);
-    json_put_int(w, "n_input", t->numbers.input_tokens);
-    json_put_u64_string(w, "seed", t->seed);
+    json_form(w, "n_input:%ld,seed:%lu", t->numbers.input_tokens, t->seed);
     protocol_put_json(w, "sampling", t->sampling);
     json_put_int(w, "created_ms", t->created_ms);
 }
@@ -206,17 +170,14 @@ void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct 
         put_started(&w, &ev->turn);
         break;
     case EVENT_DONE:
-        json_put_int(&w, "turn", ev->turn.turn);
-        json_put_string(&w, "finish_reason", ev->turn.finish_reason);
+        json_form(&w, "turn:%ld,finish_reason:%s", ev->turn.turn, ev->turn.finish_reason);
         if (ev->turn.text_len > 0) json_put_text(&w, "text", ev->turn.text, ev->turn.text_len);
         protocol_put_result(&w, &ev->turn, ev->reason);
         break;
     case EVENT_EVICTED:
     case EVENT_PARKED:
-        json_put_string(&w, "reason", ev->reason);
-        json_put_string(
-            &w, "state",
-            session_state_name(ev->kind == EVENT_PARKED ? SESSION_PARKED : SESSION_COLD));
+        json_form(&w, "reason:%s,state:%s", ev->reason,
+                  session_state_name(ev->kind == EVENT_PARKED ? SESSION_PARKED : SESSION_COLD));
         break;
     default:
         break;
@@ -235,8 +196,7 @@ static void put_newest_turns(struct json_writer *w, const struct session_answer 
     protocol_put_session(w, "session", &a->session);
     json_open(w, "turns", '[');
     for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(w, NULL, &a->turns[i]);
-    json_close(w, ']');
-    json_put_int(w, "seq", a->seq);
+    json_form(w, "],seq:%ld", a->seq);
     if (a->before >= 0) json_put_int(w, "before", a->before);
     json_put_bool(w, "more", a->more || first > 0);
 }
@@ -264,8 +224,7 @@ static void put_start(struct json_writer *w, const char *key, const char *text, 
 }
 
 static void put_outline(struct json_writer *w, const struct session_answer *a) {
-    json_put_int_or_null(w, "head", a->session.rec.head);
-    json_open(w, "turns", '[');
+    json_form(w, "head:%+ld,turns:[", a->session.rec.head);
     for (size_t i = 0; i < a->n_turns; i++) {
         const struct turn_view *t = &a->turns[i];
         json_open(w, NULL, '{');
@@ -273,14 +232,11 @@ static void put_outline(struct json_writer *w, const struct session_answer *a) {
         json_put_string(w, "state", protocol_turn_state(t->state));
         put_start(w, "input_start", t->input.text, t->input.text_len);
         put_start(w, "text_start", t->text, t->text_len);
-        json_put_int(w, "n_output", t->numbers.output_tokens);
-        json_put_string(w, "finish_reason", t->finish_reason);
+        json_form(w, "n_output:%ld,finish_reason:%s", t->numbers.output_tokens, t->finish_reason);
         if (t->branch) json_put_raw(w, "branch", t->branch, strlen(t->branch));
-        json_put_int(w, "created_ms", t->created_ms);
-        json_close(w, '}');
+        json_form(w, "created_ms:%ld}", t->created_ms);
     }
-    json_close(w, ']');
-    json_put_int_or_null(w, "next", a->before);
+    json_form(w, "],next:%+ld", a->before);
 }
 
 static void put_list(struct json_writer *w, const struct session_answer *a) {
@@ -288,8 +244,7 @@ static void put_list(struct json_writer *w, const struct session_answer *a) {
     for (size_t i = 0; i < a->n_sessions; i++)
         protocol_put_session_as(w, NULL, &a->sessions[i], SYSTEM_START);
     if (!a->last) return;
-    json_close(w, ']');
-    json_put_string(w, "cursor", a->cursor);
+    json_form(w, "],cursor:%s", a->cursor);
 }
 
 static void put_session(struct json_writer *w, const struct session_answer *a) {

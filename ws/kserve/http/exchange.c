@@ -1,5 +1,6 @@
 // Inferences over HTTP. See exchange.h.
 #include "ws/kserve/http/exchange.h"
+#include "base/json_form.h"
 #include "ws/kserve/http/reply.h"
 #include "ws/kserve/infer_outputs.h"
 #include "ws/service.h"
@@ -38,8 +39,7 @@ static void put_text(const struct infer *i, struct buf *out, const char *text, s
     struct json_writer w;
     json_writer_init(&w, out);
     kserve_reply_head(i->request, &w);
-    json_put_text(&w, "text_output", text, len);
-    json_close(&w, '}');
+    json_form(&w, "text_output:%.*s}", (int)len, text);
 }
 
 static void stream_event(struct exchange *x, const struct infer *i, const char *text, size_t len) {

@@ -1,5 +1,6 @@
 // Replies of KServe over HTTP. See reply.h.
 #include "ws/kserve/http/reply.h"
+#include "base/json_form.h"
 #include "ws/kserve/http/tensor_json.h"
 #include <stdio.h>
 
@@ -8,8 +9,7 @@
 void kserve_reply_head(const struct infer_request *r, struct json_writer *w) {
     json_open(w, NULL, '{');
     if (r->id) json_put_string(w, "id", r->id);
-    json_put_string(w, "model_name", r->name);
-    json_put_string(w, "model_version", "1");
+    json_form(w, "model_name:%s,model_version:'1'", r->name);
 }
 
 bool kserve_encode_outputs(const struct infer_request *r, const struct tensors_out *outputs,
@@ -22,8 +22,7 @@ bool kserve_encode_outputs(const struct infer_request *r, const struct tensors_o
     kserve_reply_head(r, &w);
     json_open(&w, "outputs", '[');
     for (size_t i = 0; i < outputs->n; i++) tensor_write(&w, &outputs->list[i], &raw);
-    json_close(&w, ']');
-    json_close(&w, '}');
+    json_form(&w, "]}");
     *json_len = body->len;
     buf_add(body, raw.data, raw.len);
     bool fits = !body->error && !raw.error;
@@ -39,11 +38,7 @@ void kserve_reply_body(struct http *h, struct buf *body, size_t json_len) {
 }
 
 void kserve_write_error(struct buf *out, int status, const char *code, const char *message) {
-    struct json_writer w;
-    json_writer_init(&w, out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "error", message);
-    json_close(&w, '}');
+    json_form_to(out, "{error:%s}", message);
 }
 
 void kserve_reply_status(struct http *h, int status, const char *message) {

@@ -1,6 +1,7 @@
 // Health, metadata, configuration and statistics, the start of inferences, and answers to Triton's other
 // requests. See routes.h.
 #include "ws/kserve/http/routes.h"
+#include "base/json_form.h"
 #include "ws/health.h"
 #include "ws/kserve/http/exchange.h"
 #include "ws/kserve/http/request.h"
@@ -86,8 +87,7 @@ static void put_shape(struct json_writer *w, const char *key, const struct infer
 static void put_field(struct json_writer *w, const struct infer_field *f, bool config) {
     char type[32];
     const char *name = tensor_type_name(f->type);
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", f->name);
+    json_form(w, "{name:%s", f->name);
     snprintf(type, sizeof type, "TYPE_%s", f->type == TENSOR_BYTES ? "STRING" : name);
     json_put_string(w, config ? "data_type" : "datatype", config ? type : name);
     put_shape(w, config ? "dims" : "shape", f, !config);
@@ -100,8 +100,7 @@ static void put_fields(struct json_writer *w, enum infer_model model, bool confi
     json_open(w, config ? "input" : "inputs", '[');
     for (size_t i = 0; (f = infer_input(i)); i++)
         if (f->models & 1u << model) put_field(w, f, config);
-    json_close(w, ']');
-    json_open(w, config ? "output" : "outputs", '[');
+    json_form(w, "],%s:[", config ? "output" : "outputs");
     for (int i = 0; i < INFER_OUTPUTS; i++)
         if (infer_outputs[i].field.models & 1u << model)
             put_field(w, &infer_outputs[i].field, config);
@@ -109,9 +108,7 @@ static void put_fields(struct json_writer *w, enum infer_model model, bool confi
 }
 
 static void put_version(struct json_writer *w) {
-    json_open(w, "versions", '[');
-    json_put_string(w, NULL, "1");
-    json_close(w, ']');
+    json_form(w, "versions:['1']");
 }
 
 static void put_metadata(struct json_writer *w, const struct target *t) {
@@ -122,46 +119,33 @@ static void put_metadata(struct json_writer *w, const struct target *t) {
 }
 
 static void put_config(struct json_writer *w, const struct service *s, const struct target *t) {
-    json_put_string(w, "name", t->name);
-    json_put_string(w, "platform", "");
-    json_put_string(w, "backend", "parley");
-    json_put_int(w, "max_batch_size", INFER_ROWS_MAX);
+    json_form(w, "name:%s,platform:'',backend:'parley',max_batch_size:%d", t->name,
+              INFER_ROWS_MAX);
     put_fields(w, t->model, true);
-    json_open(w, "sequence_batching", '{');
-    json_put_int(w, "max_sequence_idle_microseconds", s->config->max_sequence_idle_microseconds);
-    json_close(w, '}');
-    json_open(w, "model_transaction_policy", '{');
-    json_put_bool(w, "decoupled", s->config->decoupled);
-    json_close(w, '}');
+    json_form(w,
+              "sequence_batching:{max_sequence_idle_microseconds:%ld},"
+              "model_transaction_policy:{decoupled:%hhd}",
+              s->config->max_sequence_idle_microseconds, s->config->decoupled);
 }
 
 static void put_duration(struct json_writer *w, const char *key, int64_t n, int64_t us) {
-    json_open(w, key, '{');
-    json_put_int(w, "count", n);
-    json_put_int(w, "ns", us * 1000);
-    json_close(w, '}');
+    json_form(w, "%s:{count:%ld,ns:%ld}", key, n, us * 1000);
 }
 
 static void put_stats(struct json_writer *w, const struct service *s, const char *name,
                       enum infer_model model) {
     const struct kserve_stats *k = &s->kserve->stats[model];
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", name);
-    json_put_string(w, "version", "1");
-    json_put_int(w, "last_inference", k->last_ms);
-    json_put_int(w, "inference_count", k->n_done);
-    json_put_int(w, "execution_count", k->n_done);
-    json_open(w, "inference_stats", '{');
+    json_form(w,
+              "{name:%s,version:'1',last_inference:%ld,inference_count:%ld,execution_count:%ld,"
+              "inference_stats:{",
+              name, k->last_ms, k->n_done, k->n_done);
     put_duration(w, "success", k->n_done, k->done_us);
     put_duration(w, "fail", k->n_failed, 0);
     put_duration(w, "queue", k->n_done, k->queue_us);
     put_duration(w, "compute_input", k->n_done, 0);
     put_duration(w, "compute_infer", k->n_done, k->infer_us);
     put_duration(w, "compute_output", k->n_done, 0);
-    json_close(w, '}');
-    json_open(w, "batch_stats", '[');
-    json_close(w, ']');
-    json_close(w, '}');
+    json_form(w, "},batch_stats:[]}");
 }
 
 // name NULL: of all models.
@@ -189,9 +173,7 @@ void kserve_server(void *user, struct http *h) {
     struct buf out;
     struct json_writer w;
     begin(&w, &out);
-    json_put_string(&w, "name", "parley");
-    json_put_string(&w, "version", PARLEY_VERSION);
-    json_open(&w, "extensions", '[');
+    json_form(&w, "name:'parley',version:%s,extensions:[", PARLEY_VERSION);
     for (size_t i = 0; kserve_extensions[i]; i++) json_put_string(&w, NULL, kserve_extensions[i]);
     json_close(&w, ']');
     finish(h, &w);
@@ -246,11 +228,7 @@ static void reply_list(struct http *h, const struct service *models) {
     json_writer_init(&w, &out);
     json_open(&w, NULL, '[');
     for (size_t i = 0; models && (name = kserve_model_name(models, i)); i++) {
-        json_open(&w, NULL, '{');
-        json_put_string(&w, "name", name);
-        json_put_string(&w, "version", "1");
-        json_put_string(&w, "state", "READY");
-        json_close(&w, '}');
+        json_form(&w, "{name:%s,version:'1',state:'READY'}", name);
     }
     json_close(&w, ']');
     http_reply_buf(h, 200, "application/json", "cache-control: no-store\r\n", &out);

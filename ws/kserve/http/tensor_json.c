@@ -1,5 +1,6 @@
 // Reading and writing tensors over HTTP. See tensor_json.h.
 #include "ws/kserve/http/tensor_json.h"
+#include "base/json_form.h"
 #include "base/json_raw.h"
 #include "ws/kserve/http/number_data.h"
 #include <string.h>
@@ -160,17 +161,12 @@ static void write_data(struct json_writer *w, const struct tensor_out *t) {
 
 void tensor_write(struct json_writer *w, const struct tensor_out *t, struct buf *raw) {
     size_t before = raw->len;
-    json_open(w, NULL, '{');
-    json_put_string(w, "name", t->name);
-    json_put_string(w, "datatype", tensor_type_name(t->type));
-    json_open(w, "shape", '[');
+    json_form(w, "{name:%s,datatype:%s,shape:[", t->name, tensor_type_name(t->type));
     for (int i = 0; i < t->n_dims; i++) json_put_int(w, NULL, t->shape[i]);
     json_close(w, ']');
     if (t->binary) {
         tensor_out_raw(t, raw);
-        json_open(w, "parameters", '{');
-        json_put_int(w, "binary_data_size", (int64_t)(raw->len - before));
-        json_close(w, '}');
+        json_form(w, "parameters:{binary_data_size:%ld}", (int64_t)(raw->len - before));
     } else {
         write_data(w, t);
     }
