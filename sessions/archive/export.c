@@ -2,10 +2,11 @@
 #include "base/base64.h"
 #include "base/buf.h"
 #include "base/err.h"
-#include "base/json.h"
+#include "base/json_form.h"
 #include "base/utf8.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
+#include "sessions/archive/turn_pieces.h"
 #include "sessions/store/columns.h"
 #include "sessions/store/db.h"
 #include "sessions/store/tail.h"
@@ -189,21 +190,18 @@ static void write_record(struct json_writer *w, const char *key, const struct re
 }
 
 static void write_head(struct json_writer *w, const struct session_record *r) {
-    json_open(w, NULL, '{');
-    json_put_string(w, "format", ARCHIVE_FORMAT);
-    json_put_int(w, "version", ARCHIVE_FORMAT_VERSION);
+    json_form(w, "{format:%s,version:%d", ARCHIVE_FORMAT, ARCHIVE_FORMAT_VERSION);
     write_record(w, "session", &record_tables[TABLE_SESSIONS], r, NULL);
     json_open(w, "turns", '[');
 }
 
-static void write_turns(struct json_writer *w, const struct stored_session *s) {
-    for (size_t i = 0; i < s->n_turns; i++)
-        write_record(w, NULL, &record_tables[TABLE_TURNS], &s->turns[i].rec, &s->turns[i]);
+static int write_turn(struct json_writer *w, const struct stored_turn *t) {
+    write_record(w, NULL, &record_tables[TABLE_TURNS], &t->rec, t);
+    return 0;
 }
 
 static void write_events_head(struct json_writer *w) {
-    json_close(w, ']');
-    json_open(w, "events", '[');
+    json_form(w, "],events:[");
 }
 
 static void write_events(struct json_writer *w, const struct stored_session *s) {
@@ -212,15 +210,14 @@ static void write_events(struct json_writer *w, const struct stored_session *s) 
 }
 
 static void write_end(struct json_writer *w) {
-    json_close(w, ']');
-    json_close(w, '}');
+    json_form(w, "]}");
 }
 
 int archive_export(const struct stored_session *s, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
     write_head(&w, &s->rec);
-    write_turns(&w, s);
+    for (size_t i = 0; i < s->n_turns; i++) write_turn(&w, &s->turns[i]);
     write_events_head(&w);
     write_events(&w, s);
     write_end(&w);
@@ -229,10 +226,7 @@ int archive_export(const struct stored_session *s, struct buf *out) {
 
 // --- an export in pieces -----------------------------------------------------
 
-#define PIECE_BYTES ((size_t)64 << 10)       // a piece ends with the record that passes this
-#define LONG_PIECE_BYTES ((size_t)256 << 10) // of one long turn
 #define PIECE_EVENTS 256
-#define TEXT_BYTES ((size_t)1 << 31) // of one turn
 
 enum export_part { PART_HEAD, PART_TURNS, PART_EVENTS, PART_OVER };
 // Turns that have ended and events are never changed, so short transactions see one state. Turns
@@ -241,10 +235,10 @@ struct export {
     struct store_cursor cursor; // first
     char *id, *owner;
     enum export_part part;
-    bool comma;
+    struct turn_pieces pieces;
+    bool comma;                // an event has been written
     int64_t key, n_turns, seq; // as of the beginning
     int64_t turn, event;       // the next turn; the last event
-    size_t skip;               // bytes of that turn that went before
     int64_t unfinished;        // turns from here on are in `open`
     struct stored_session *open;
 };
@@ -278,39 +272,25 @@ static int export_head(struct export *x, struct store_db *db, struct buf *out, s
     return rc;
 }
 
-// A long turn is written again for each of its pieces: only the cursor stays in memory.
-static int export_turn(struct export *x, const struct stored_session *turn, struct buf *out) {
-    struct buf text;
-    buf_init(&text, TEXT_BYTES);
-    struct json_writer w = {.buf = &text, .comma = x->comma};
-    write_turns(&w, turn);
-    int rc = text.error;
-    size_t left = rc == 0 ? text.len - x->skip : 0, n = left;
-    if (n > LONG_PIECE_BYTES) n = utf8_complete_len(buf_z(&text) + x->skip, LONG_PIECE_BYTES);
-    if (rc == 0) rc = buf_add(out, buf_z(&text) + x->skip, n);
-    x->skip = n < left ? x->skip + n : 0;
-    if (n == left) x->turn++, x->comma = true;
-    buf_release(&text);
-    return rc;
+static int export_turn(struct export *x, const struct stored_turn *t, struct buf *out) {
+    int rc = turn_pieces_next(&x->pieces, write_turn, t, out);
+    if (rc == 1) x->turn++;
+    return rc < 0 ? rc : 0;
 }
 
 static int export_turns(struct export *x, struct store_db *db, struct buf *out, struct err *err) {
     struct store_part p = {.key = x->key, .turn = x->turn, .end = x->turn + 1};
-    struct stored_session *part = NULL, open;
+    struct stored_session *part = NULL;
     struct json_writer w = {.buf = out};
     if (x->turn == x->n_turns) {
         write_events_head(&w);
         x->part = PART_EVENTS;
-        x->comma = false;
         return out->error;
     }
-    if (x->turn >= x->unfinished) {
-        open = (struct stored_session){.turns = x->open->turns + (x->turn - x->unfinished),
-                                       .n_turns = 1};
-        return export_turn(x, &open, out);
-    }
+    if (x->turn >= x->unfinished)
+        return export_turn(x, x->open->turns + (x->turn - x->unfinished), out);
     TRY(store_read_part(db, &p, &part, err));
-    int rc = part->n_turns == 1 ? export_turn(x, part, out) : E_CORRUPT;
+    int rc = part->n_turns == 1 ? export_turn(x, part->turns, out) : E_CORRUPT;
     stored_session_free(part);
     return rc;
 }

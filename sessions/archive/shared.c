@@ -2,17 +2,13 @@
 // thinking, the system prompt, settings, other versions, numbers or names: an owner who shares a conversation shares
 // what was said in it. In pieces, each in a transaction of its own; a link that is taken back ends the next piece.
 #include "base/err.h"
-#include "base/json.h"
-#include "base/utf8.h"
+#include "base/json_form.h"
 #include "engine/engine.h"
 #include "sessions/archive/archive.h"
+#include "sessions/archive/turn_pieces.h"
 #include "sessions/store/db.h"
 #include <stdlib.h>
 #include <string.h>
-
-#define PIECE_BYTES ((size_t)64 << 10)       // a piece ends with the turn that passes this
-#define LONG_PIECE_BYTES ((size_t)256 << 10) // of one long turn
-#define TEXT_BYTES ((size_t)1 << 31)         // of one turn
 
 struct shared {
     struct store_cursor cursor; // first
@@ -20,8 +16,8 @@ struct shared {
     int64_t key;    // 0: the first piece has not been read
     int64_t *turns; // (n_turns) of the path, as of the first piece
     size_t n_turns, next;
-    size_t skip; // bytes of the next turn that went before
-    bool comma, over;
+    struct turn_pieces pieces;
+    bool over;
 };
 
 static void shared_free(struct store_cursor *c) {
@@ -65,7 +61,7 @@ static int write_answer(struct json_writer *w, const struct stored_turn *t) {
     struct answer_piece piece;
     struct buf said;
     int rc;
-    buf_init(&said, TEXT_BYTES);
+    buf_init(&said, TURN_BYTES_MAX);
     answer_parser_init(&p, syntax, NULL, thinks(&t->rec, syntax, text, len));
     answer_parser_feed(&p, text, len);
     answer_parser_end(&p);
@@ -90,22 +86,6 @@ static int write_turn(struct json_writer *w, const struct stored_turn *t) {
     return rc;
 }
 
-// A long turn is written again for each of its pieces: only the cursor stays in memory.
-static int write_some(struct shared *x, const struct stored_turn *t, struct buf *out) {
-    struct buf text;
-    buf_init(&text, TEXT_BYTES);
-    struct json_writer w = {.buf = &text, .comma = x->comma};
-    int rc = write_turn(&w, t);
-    if (rc == 0) rc = text.error;
-    size_t left = rc == 0 ? text.len - x->skip : 0, n = left;
-    if (n > LONG_PIECE_BYTES) n = utf8_complete_len(buf_z(&text) + x->skip, LONG_PIECE_BYTES);
-    if (rc == 0) rc = buf_add(out, buf_z(&text) + x->skip, n);
-    x->skip = n < left ? x->skip + n : 0;
-    if (n == left) x->next++, x->comma = true;
-    buf_release(&text);
-    return rc;
-}
-
 // A turn that has not ended is left out, and so is one that has been deleted.
 static int next_turn(struct shared *x, struct store_db *db, struct buf *out, struct err *err) {
     int64_t turn = x->turns[x->next];
@@ -113,13 +93,11 @@ static int next_turn(struct shared *x, struct store_db *db, struct buf *out, str
     struct stored_session *part = NULL;
     TRY(store_read_part(db, &p, &part, err));
     const struct stored_turn *t = part->n_turns == 1 ? &part->turns[0] : NULL;
-    int rc = 0;
-    if (t && t->rec.finish_reason[0] && !turn_was_erased(&t->rec))
-        rc = write_some(x, t, out);
-    else
-        x->next++;
+    bool is_shown = t && t->rec.finish_reason[0] && !turn_was_erased(&t->rec);
+    int rc = is_shown ? turn_pieces_next(&x->pieces, write_turn, t, out) : 1;
+    if (rc == 1) x->next++;
     stored_session_free(part);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static int begin(struct shared *x, struct store_db *db, struct buf *out, struct err *err) {
@@ -129,9 +107,7 @@ static int begin(struct shared *x, struct store_db *db, struct buf *out, struct 
     if (rc == 0) rc = store_read_path(db, x->key, &x->turns, &x->n_turns, err);
     if (rc == 0) {
         json_writer_init(&w, out);
-        json_open(&w, NULL, '{');
-        json_put_string(&w, "title", rec.title);
-        json_open(&w, "turns", '[');
+        json_form(&w, "{title:%s,turns:[", rec.title);
     }
     session_record_release(&rec);
     return rc;
