@@ -1,5 +1,6 @@
 // The session service on the loop. See service.h.
 #include "ws/service.h"
+#include <stddef.h>
 
 #define AWAKE_US 300 // without a token, though the next one is near
 
@@ -43,12 +44,23 @@ void service_delete_session(struct service *s, const char *owner, const char *se
     service_submit(s, &r);
 }
 
-int service_work(struct service *s, const struct follower *f, const char *owner, uint64_t lane,
-                 struct work *w) {
+static struct service_job *job_of(struct work *w) {
+    return (struct service_job *)((char *)w - offsetof(struct service_job, work));
+}
+static void run_job(struct work *w) {
+    job_of(w)->run(job_of(w)->follower);
+}
+static void job_done(struct work *w) {
+    job_of(w)->done(job_of(w)->follower);
+}
+
+int service_work(struct service *s, struct follower *f, const char *owner, uint64_t lane,
+                 struct service_job *job) {
     const struct owner *o = owners_get(&s->net->owners, owner);
-    w->group = o ? o->number : 0;
-    w->lane = lane | f->client;
-    return workers_submit(s->net->workers, w);
+    job->follower = f;
+    job->work = (struct work){
+        .group = o ? o->number : 0, .lane = lane | f->client, .run = run_job, .done = job_done};
+    return workers_submit(s->net->workers, &job->work);
 }
 
 void service_push(struct service *s, struct follower *f) {

@@ -46,6 +46,13 @@ struct service {
     struct json_gaps gaps; // of the message in net->tx (parley/outgoing.c)
 };
 
+struct service_job { // a follower's, in its struct
+    void (*run)(struct follower *f);
+    void (*done)(struct follower *f);
+    struct follower *follower;
+    struct work work;
+};
+
 // Makes handles on net's loop, and the bell that service_wake rings. Before the session service is open.
 int service_init(struct service *s, struct net *net, struct metrics *registry, struct err *err);
 void service_wake(void *service); // any thread
@@ -68,10 +75,10 @@ struct request service_request(const struct follower *f, enum request_kind kind,
                                const char *session);
 void service_submit(struct service *s, const struct request *r); // and polls soon
 void service_delete_session(struct service *s, const char *owner, const char *session);
-// Calls w's run() on a worker's thread, then done(). lane: a number of the kind of work, whose low bits are free for
-// f's number. E_FULL: too many wait.
-int service_work(struct service *s, const struct follower *f, const char *owner, uint64_t lane,
-                 struct work *w);
+// Calls run(f) on a worker's thread, then done(f) on this one. lane: a number of the kind of work, whose low bits are
+// free for f's number. E_FULL: too many wait.
+int service_work(struct service *s, struct follower *f, const char *owner, uint64_t lane,
+                 struct service_job *job);
 void service_push(struct service *s, struct follower *f); // f's push() follows, from the loop
 void service_drop_follower(struct service *s, struct follower *f); // f gets no more calls
 void service_later(struct service *s, int64_t ms); // calls later() of every follower after ms

@@ -51,12 +51,12 @@ static void check_ids(const int32_t *ids, size_t n) {
 
 static void check_completions(const struct completions_request *r) {
     struct err err = {0};
-    if (!check_failure(&r->failure)) return;
-    FUZZ_CHECK(r->n_prompts > 0 && r->n > 0 && r->n_prompts * r->n <= COMPLETIONS_CHOICES_MAX);
-    FUZZ_CHECK(!(r->echo && r->logprobs) && r->sampling.params.max_tokens > 0);
-    FUZZ_CHECK(sampling_params_check(&r->sampling.params, VOCAB, &err) == 0);
-    for (size_t i = 0; i < r->n_prompts; i++) {
-        const struct openai_prompt *p = &r->prompts[i];
+    if (!check_failure(&r->in.failure)) return;
+    FUZZ_CHECK(r->in.n > 0 && r->n > 0 && r->in.n * r->n <= COMPLETIONS_CHOICES_MAX);
+    FUZZ_CHECK(!(r->echo && r->logprobs) && r->in.sampling.params.max_tokens > 0);
+    FUZZ_CHECK(sampling_params_check(&r->in.sampling.params, VOCAB, &err) == 0);
+    for (size_t i = 0; i < r->in.n; i++) {
+        const struct openai_prompt *p = &r->in.prompts[i];
         if (p->ids) check_ids(p->ids, p->n_ids);
         FUZZ_CHECK(p->ids || p->len > 0);
         FUZZ_CHECK(p->text ? strlen(p->text) == p->len : p->ids && !r->echo);
@@ -64,13 +64,13 @@ static void check_completions(const struct completions_request *r) {
 }
 
 static void check_embeddings(const struct embeddings_request *r) {
-    if (!check_failure(&r->failure)) return;
-    FUZZ_CHECK(r->n_inputs > 0 && r->n_inputs <= EMBEDDINGS_INPUTS_MAX);
+    if (!check_failure(&r->in.failure)) return;
+    FUZZ_CHECK(r->in.n > 0 && r->in.n <= EMBEDDINGS_INPUTS_MAX);
     FUZZ_CHECK(r->dimensions >= 1 && r->dimensions <= WIDTH);
-    FUZZ_CHECK(r->sampling.params.context_embedding && r->sampling.params.max_tokens == 1);
-    for (size_t i = 0; i < r->n_inputs; i++) {
-        if (r->inputs[i].ids) check_ids(r->inputs[i].ids, r->inputs[i].n_ids);
-        FUZZ_CHECK(r->inputs[i].ids || *r->inputs[i].text);
+    FUZZ_CHECK(r->in.sampling.params.context_embedding && r->in.sampling.params.max_tokens == 1);
+    for (size_t i = 0; i < r->in.n; i++) {
+        if (r->in.prompts[i].ids) check_ids(r->in.prompts[i].ids, r->in.prompts[i].n_ids);
+        FUZZ_CHECK(r->in.prompts[i].ids || *r->in.prompts[i].text);
     }
 }
 
@@ -82,7 +82,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_CHECK(c && e);
     check_completions(c);
     check_embeddings(e);
-    completions_request_free(c);
-    embeddings_request_free(e);
+    prompts_request_free(c);
+    prompts_request_free(e);
     return 0;
 }

@@ -4,7 +4,6 @@
 #include "ws/completion/plan.h"
 #include "ws/completion/state.h"
 #include "ws/service.h"
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -115,15 +114,15 @@ static int make_matched(struct completion *c) {
     return c->told ? 0 : completion_no_memory(&c->failure);
 }
 
-static void make(struct work *work) {
-    struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
+static void make(struct follower *f) {
+    struct completion *c = of_follower(f);
     if ((c->request->previous_session ? make_exact : make_matched)(c) != 0) return;
     c->shown = completion_shown(c->request);
     if (!c->shown) completion_no_memory(&c->failure);
 }
 
-static void made(struct work *work) {
-    struct completion *c = (struct completion *)((char *)work - offsetof(struct completion, work));
+static void made(struct follower *f) {
+    struct completion *c = of_follower(f);
     c->state = MADE;
     if (c->released)
         destroy(c);
@@ -141,14 +140,14 @@ static size_t known_bytes(const struct completion *c) {
 
 static void work(struct completion *c) {
     const struct completion_plan *p = c->request->plan;
-    c->work = (struct work){.run = make, .done = made};
+    c->job = (struct service_job){.run = make, .done = made};
     c->state = MAKING;
     if (p->rendering && p->len <= HASHED_BYTES && p->len - known_bytes(c) <= INLINE_BYTES) {
-        make(&c->work);
-        made(&c->work);
+        make(&c->follower);
+        made(&c->follower);
         return;
     }
-    if (service_work(c->service, &c->follower, c->owner, LANE_COMPLETION, &c->work) == 0) return;
+    if (service_work(c->service, &c->follower, c->owner, LANE_COMPLETION, &c->job) == 0) return;
     c->state = MADE;
     completion_refuse(&c->failure, "overloaded", "",
                       "the server has too many long messages to read");

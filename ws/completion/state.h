@@ -2,10 +2,9 @@
 // completion_events.c makes the answer's parts of its session's events.
 // Net thread only.
 #pragma once
-#include "base/workers.h"
 #include "ws/completion/completion.h"
 #include "ws/completion/speech.h"
-#include "ws/follower.h"
+#include "ws/service.h"
 
 // In this order; only some completions pass through MATCHING, FORKING and LOST. Back from MAKING to MATCHING: the
 // deepest turn of the conversation does not suit, so all are needed. Back from LOST to MATCHING.
@@ -36,7 +35,7 @@ struct completion {
     bool released;            // completion_release was called: freed when nothing is under way
     struct store_told *found; // stored turns of this conversation; NULL: not looked for
     bool needs_all;           // MADE, but for all of these turns
-    struct work work;
+    struct service_job job;
     int32_t *ids; // (n_ids) new ones of the prompt
     size_t n_ids;
     char *shown;       // the input as it is shown

@@ -1,6 +1,5 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
-#include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -11,21 +10,20 @@ static int add_text(struct completions_request *r, struct openai_prompt *p) {
     struct buf text;
     struct err err = {0};
     buf_init(&text, TEXT_MAX_BYTES);
-    int rc = engine_detokenize(r->served->engine, p->ids, p->n_ids, false, &text, &err);
+    int rc = engine_detokenize(r->in.served->engine, p->ids, p->n_ids, false, &text, &err);
     buf_addz(&text, "");
     p->text = rc == 0 ? buf_take(&text, &p->len) : NULL;
     buf_release(&text);
     if (p->text) return 0;
-    if (rc == 0 || rc == E_NOMEM) return openai_no_memory(&r->failure);
-    return openai_fail(&r->failure, 400, "invalid_value", "prompt", err.text);
+    if (rc == 0 || rc == E_NOMEM) return openai_no_memory(&r->in.failure);
+    return openai_fail(&r->in.failure, 400, "invalid_value", "prompt", err.text);
 }
 
 static int read_prompts(struct completions_request *r, const cJSON *json) {
-    TRY(openai_prompts_read(&r->prompts, &r->n_prompts, json, "prompt", r->served->info->n_vocab,
-                            COMPLETIONS_CHOICES_MAX / r->n, "times n is more than 128 choices",
-                            &r->failure));
-    for (size_t i = 0; r->echo && i < r->n_prompts; i++)
-        if (r->prompts[i].ids) TRY(add_text(r, &r->prompts[i]));
+    TRY(prompts_read(&r->in, json, "prompt", COMPLETIONS_CHOICES_MAX / r->n,
+                     "times n is more than 128 choices"));
+    for (size_t i = 0; r->echo && i < r->in.n; i++)
+        if (r->in.prompts[i].ids) TRY(add_text(r, &r->in.prompts[i]));
     return 0;
 }
 
@@ -35,13 +33,13 @@ static int read_int(struct completions_request *r, const cJSON *json, const char
                     int64_t max, int64_t *out) {
     struct err err = {0};
     if (json_get_int(json, key, min, max, out, &err) >= 0) return 0;
-    return openai_fail(&r->failure, 400, "invalid_value", key, err.text);
+    return openai_fail(&r->in.failure, 400, "invalid_value", key, err.text);
 }
 
 static int read_bool(struct completions_request *r, const cJSON *json, const char *key, bool *out) {
     struct err err = {0};
     if (json_get_bool(json, key, out, &err) >= 0) return 0;
-    return openai_fail(&r->failure, 400, "invalid_value", key, err.text);
+    return openai_fail(&r->in.failure, 400, "invalid_value", key, err.text);
 }
 
 static int read_form(struct completions_request *r, const cJSON *json) {
@@ -52,9 +50,9 @@ static int read_form(struct completions_request *r, const cJSON *json) {
     TRY(read_int(r, json, "n", 1, COMPLETIONS_CHOICES_MAX, &n));
     TRY(read_int(r, json, "best_of", 1, COMPLETIONS_CHOICES_MAX, &best_of));
     if (best_of > 0 && best_of != n)
-        return openai_bad(&r->failure, "best_of", "other than n is not served here");
+        return openai_bad(&r->in.failure, "best_of", "other than n is not served here");
     if (suffix && !(cJSON_IsString(suffix) && !*suffix->valuestring))
-        return openai_bad(&r->failure, "suffix", "is not served here");
+        return openai_bad(&r->in.failure, "suffix", "is not served here");
     r->n = (size_t)n;
     r->include_usage =
         cJSON_IsTrue(json_member(json_member(json, "stream_options"), "include_usage"));
@@ -71,7 +69,7 @@ static int read_logprobs(struct completions_request *r, const cJSON *json, cJSON
     if (cJSON_AddTrueToObject(own, "logprobs") &&
         cJSON_AddNumberToObject(own, "top_logprobs", (double)n))
         return 0;
-    return openai_no_memory(&r->failure);
+    return openai_no_memory(&r->in.failure);
 }
 
 // 0 would mean no limit to the engine.
@@ -80,7 +78,7 @@ static int read_max_tokens(struct completions_request *r, const cJSON *json, cJS
     TRY(read_int(r, json, "max_tokens", 0, INT32_MAX, &n));
     r->nothing = n == 0;
     if (cJSON_AddNumberToObject(own, "max_tokens", n ? (double)n : 1)) return 0;
-    return openai_no_memory(&r->failure);
+    return openai_no_memory(&r->in.failure);
 }
 
 // Puts the members whose meaning differs from chat completions into `own`, under the engine's names.
@@ -93,23 +91,22 @@ static int read_own(struct completions_request *r, cJSON *json, cJSON *own) {
         cJSON_DeleteItemFromObjectCaseSensitive(json, keys[i]);
     cJSON *bias = cJSON_DetachItemFromObjectCaseSensitive(json, "logit_bias");
     if (bias) cJSON_AddItemToObject(own, "logit_bias", bias);
-    if (sampling_json_read(&r->sampling, own, r->served->info->n_vocab, &err) == 0) return 0;
-    return openai_fail(&r->failure, 400, "invalid_value", bias ? "logit_bias" : NULL, err.text);
+    if (sampling_json_read(&r->in.sampling, own, r->in.served->info->n_vocab, &err) == 0) return 0;
+    return openai_fail(&r->in.failure, 400, "invalid_value", bias ? "logit_bias" : NULL, err.text);
 }
 
 static int read_sampling(struct completions_request *r, cJSON *json) {
     cJSON *own = cJSON_CreateObject();
-    if (!own) return openai_no_memory(&r->failure);
-    turn_sampling_init(&r->sampling);
+    if (!own) return openai_no_memory(&r->in.failure);
+    turn_sampling_init(&r->in.sampling);
     int rc = read_own(r, json, own);
     cJSON_Delete(own);
     TRY(rc);
-    return openai_sampling_read(&r->sampling, json, r->served->info->n_vocab, &r->failure);
+    return openai_sampling_read(&r->in.sampling, json, r->in.served->info->n_vocab, &r->in.failure);
 }
 
-static int read_all(struct completions_request *r, const struct service *s, cJSON *json) {
-    r->served = openai_body_model(s, json, &r->failure);
-    if (!r->served) return E_INVAL;
+static int read_all(void *request, cJSON *json) {
+    struct completions_request *r = request;
     TRY(read_form(r, json));
     TRY(read_prompts(r, json));
     return read_sampling(r, json);
@@ -117,18 +114,5 @@ static int read_all(struct completions_request *r, const struct service *s, cJSO
 
 struct completions_request *completions_request_read(const struct service *s, const char *body,
                                                      size_t len) {
-    struct completions_request *r = calloc(1, sizeof *r);
-    if (!r) return NULL;
-    cJSON *json = openai_body_read(body, len, &r->failure);
-    if (json) read_all(r, s, json);
-    cJSON_Delete(json);
-    return r;
-}
-
-void completions_request_free(struct completions_request *r) {
-    if (!r) return;
-    openai_prompts_free(r->prompts, r->n_prompts);
-    turn_sampling_release(&r->sampling);
-    placement_drop(r->served);
-    free(r);
+    return prompts_request_read(sizeof(struct completions_request), s, body, len, read_all);
 }

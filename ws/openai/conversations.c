@@ -7,10 +7,8 @@
 //                the request begins again
 //     STORED     the reply is sent
 #include "ws/openai/conversations.h"
-#include "base/workers.h"
 #include "ws/openai/conversation_work.h"
 #include "ws/service.h"
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -26,7 +24,7 @@ struct conversations {
     enum step step;
     int n_again;
     struct responses_lookup *lookup;
-    struct work work;
+    struct service_job job;
     struct conversation_work k;
 };
 
@@ -73,15 +71,13 @@ static void reply(struct conversations *c) {
 
 // --- the worker's part -----------------------------------------------------
 
-static void work_run(struct work *work) {
-    struct conversations *c =
-        (struct conversations *)((char *)work - offsetof(struct conversations, work));
+static void work_run(struct follower *f) {
+    struct conversations *c = (struct conversations *)f;
     conversation_work_step(&c->k, c->service);
 }
 
-static void work_done(struct work *work) {
-    struct conversations *c =
-        (struct conversations *)((char *)work - offsetof(struct conversations, work));
+static void work_done(struct follower *f) {
+    struct conversations *c = (struct conversations *)f;
     c->step = WORKED;
     if (!c->http)
         destroy(c);
@@ -90,9 +86,9 @@ static void work_done(struct work *work) {
 }
 
 static void begin_work(struct conversations *c) {
-    c->work = (struct work){.run = work_run, .done = work_done};
+    c->job = (struct service_job){.run = work_run, .done = work_done};
     c->step = WORKING;
-    if (service_work(c->service, &c->follower, c->owner, LANE_CONVERSATIONS, &c->work) == 0) return;
+    if (service_work(c->service, &c->follower, c->owner, LANE_CONVERSATIONS, &c->job) == 0) return;
     c->step = FINDING;
     openai_fail(&c->k.failure, 503, "overloaded", NULL, "too many requests are being read");
     service_push(c->service, &c->follower);

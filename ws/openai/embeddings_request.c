@@ -1,6 +1,5 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
-#include "ws/service.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,16 +8,16 @@ static int read_format(struct embeddings_request *r, const cJSON *json) {
     const char *format = v ? cJSON_GetStringValue(v) : "float";
     r->base64 = format && strcmp(format, "base64") == 0;
     if (r->base64 || (format && strcmp(format, "float") == 0)) return 0;
-    return openai_bad(&r->failure, "encoding_format", "must be float or base64");
+    return openai_bad(&r->in.failure, "encoding_format", "must be float or base64");
 }
 
 static int read_dimensions(struct embeddings_request *r, const cJSON *json) {
     struct err err = {0};
-    int64_t n = r->served->info->width;
+    int64_t n = r->in.served->info->width;
     int rc = json_get_int(json, "dimensions", 1, n, &n, &err);
     r->dimensions = (int32_t)n;
     if (rc >= 0) return 0;
-    return openai_fail(&r->failure, 400, "invalid_value", "dimensions", err.text);
+    return openai_fail(&r->in.failure, 400, "invalid_value", "dimensions", err.text);
 }
 
 // A turn of one token, whose context output is the embedding.
@@ -32,44 +31,30 @@ static int read_pooling(struct embeddings_request *r, const cJSON *json) {
         [POOLING_LAST] = {"last", TURN("2")},
         [POOLING_FIRST] = {"first", TURN("3")},
     };
-    const enum context_pooling by_files = r->served->info->pooling;
+    const enum context_pooling by_files = r->in.served->info->pooling;
     const size_t own = by_files == POOLING_SUM ? POOLING_MEAN : (size_t)by_files;
     const cJSON *v = json_member(json, "pooling");
     const char *pooling = v ? cJSON_GetStringValue(v) : known[own].name;
     struct err err = {0};
     size_t i = POOLING_MEAN;
     while (i <= POOLING_FIRST && !(pooling && strcmp(pooling, known[i].name) == 0)) i++;
-    if (i > POOLING_FIRST) return openai_bad(&r->failure, "pooling", "must be mean, last or first");
-    r->unit_length = r->served->info->unit_length;
-    turn_sampling_init(&r->sampling);
-    if (sampling_json_apply(&r->sampling, known[i].sampling, INT32_MAX, &err) == 0) return 0;
-    return openai_no_memory(&r->failure);
+    if (i > POOLING_FIRST)
+        return openai_bad(&r->in.failure, "pooling", "must be mean, last or first");
+    r->unit_length = r->in.served->info->unit_length;
+    turn_sampling_init(&r->in.sampling);
+    if (sampling_json_apply(&r->in.sampling, known[i].sampling, INT32_MAX, &err) == 0) return 0;
+    return openai_no_memory(&r->in.failure);
 }
 
-static int read_all(struct embeddings_request *r, const struct service *s, const cJSON *json) {
-    r->served = openai_body_model(s, json, &r->failure);
-    if (!r->served) return E_INVAL;
+static int read_all(void *request, cJSON *json) {
+    struct embeddings_request *r = request;
     TRY(read_format(r, json));
     TRY(read_dimensions(r, json));
     TRY(read_pooling(r, json));
-    return openai_prompts_read(&r->inputs, &r->n_inputs, json, "input", r->served->info->n_vocab,
-                               EMBEDDINGS_INPUTS_MAX, "has more than 2048", &r->failure);
+    return prompts_read(&r->in, json, "input", EMBEDDINGS_INPUTS_MAX, "has more than 2048");
 }
 
 struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
                                                    size_t len) {
-    struct embeddings_request *r = calloc(1, sizeof *r);
-    if (!r) return NULL;
-    cJSON *json = openai_body_read(body, len, &r->failure);
-    if (json) read_all(r, s, json);
-    cJSON_Delete(json);
-    return r;
-}
-
-void embeddings_request_free(struct embeddings_request *r) {
-    if (!r) return;
-    openai_prompts_free(r->inputs, r->n_inputs);
-    turn_sampling_release(&r->sampling);
-    placement_drop(r->served);
-    free(r);
+    return prompts_request_read(sizeof(struct embeddings_request), s, body, len, read_all);
 }

@@ -38,8 +38,10 @@ void responses_http_reply(struct http *h, const struct responses_output *o);
 void responses_http_event(struct http *h, const char *type, const struct buf *json);
 
 #define OPENAI_RESPONSES_ROUTES                                                                    \
-    OPENAI_POST_ROUTE("/v1/responses", openai_responses),                                          \
-        OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count), {                 \
+    OPENAI_POST_ROUTE("/v1/responses", openai_responses, openai_responses_release),                \
+        OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count,                    \
+                          openai_responses_count_release),                                         \
+    {                                                                                              \
         .path = "/v1/responses/*",                                                                 \
         .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \
         .guarded = true, .max_body = 1024, .handle = openai_responses_stored_handle,               \

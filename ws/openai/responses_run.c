@@ -8,10 +8,8 @@
 //     ENDED       the owner has the end
 #include "ws/openai/responses_run.h"
 #include "base/array.h"
-#include "base/workers.h"
 #include "ws/openai/conversation.h"
 #include "ws/service.h"
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,7 +32,7 @@ struct responses_run {
     size_t n_past, cap_past;
     struct responses_session conversation; // that it is given in; no note: in none
     int64_t looking_at;                    // turn of it
-    struct work work;
+    struct service_job job;
     struct completion *completion;
     struct responses_output output;
     struct completion_failure failure;
@@ -199,9 +197,8 @@ static int past_messages(struct responses_run *run, cJSON *messages) {
     return rc;
 }
 
-static void check(struct work *work) {
-    struct responses_run *run =
-        (struct responses_run *)((char *)work - offsetof(struct responses_run, work));
+static void check(struct follower *f) {
+    struct responses_run *run = (struct responses_run *)f;
     struct responses_request *q = run->request;
     bool again = (run->n_past || run->conversation.note) && !q->completion->previous_session;
     cJSON *history = again ? cJSON_CreateArray() : NULL;
@@ -223,9 +220,8 @@ static void check(struct work *work) {
                    "instructions or tools");
 }
 
-static void checked(struct work *work) {
-    struct responses_run *run =
-        (struct responses_run *)((char *)work - offsetof(struct responses_run, work));
+static void checked(struct follower *f) {
+    struct responses_run *run = (struct responses_run *)f;
     run->state = CHECKED;
     drop_past(run);
     if (run->abandoned)
@@ -235,9 +231,9 @@ static void checked(struct work *work) {
 }
 
 static void begin_check(struct responses_run *run) {
-    run->work = (struct work){.run = check, .done = checked};
+    run->job = (struct service_job){.run = check, .done = checked};
     run->state = CHECKING;
-    if (service_work(run->service, &run->follower, run->owner, LANE_RESPONSES, &run->work) == 0)
+    if (service_work(run->service, &run->follower, run->owner, LANE_RESPONSES, &run->job) == 0)
         return;
     run->state = LOOKING;
     completion_failure_set(&run->failure, "overloaded", "too many requests are being read");

@@ -1,10 +1,9 @@
 // GET, DELETE and cancel of a response, and its input items. See responses.h. All begin by looking up the
 // turn's record, which a worker replays.
-#include "base/workers.h"
+#include "base/json_form.h"
 #include "ws/openai/responses.h"
 #include "ws/openai/responses_run.h"
 #include "ws/service.h"
-#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +30,7 @@ struct stored {
     struct responses_lookup *lookup;
     struct responses_run *run; // it follows the turn
     struct responses_record record;
-    struct work work;
+    struct service_job job;
     enum stage stage;
     bool whole;     // deleting: its session goes, which has nothing else
     bool streaming; // the stream's head has been sent
@@ -149,9 +148,7 @@ static void write_items(struct stored *st) {
     }
     if (*st->page.after && responses_id_parse_item(st->page.after, &after)) at = after.index + step;
     json_writer_init(&w, &st->out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "object", "list");
-    json_open(&w, "data", '[');
+    json_form(&w, "{object:'list',data:[");
     for (; at >= 0 && at < n && left > 0; at += step, left--) {
         responses_record_put_input(&st->record, &w, cJSON_GetArrayItem(items, (int)at), at);
         if (first < 0) first = at;
@@ -162,13 +159,11 @@ static void write_items(struct stored *st) {
     responses_id_item(id, "msg", st->id.session, st->id.turn, first, true);
     json_put_string(&w, "first_id", first < 0 ? NULL : id);
     responses_id_item(id, "msg", st->id.session, st->id.turn, last, true);
-    json_put_string(&w, "last_id", last < 0 ? NULL : id);
-    json_put_bool(&w, "has_more", at >= 0 && at < n);
-    json_close(&w, '}');
+    json_form(&w, "last_id:%s,has_more:%hhd}", last < 0 ? NULL : id, at >= 0 && at < n);
 }
 
-static void work_run(struct work *work) {
-    struct stored *st = (struct stored *)((char *)work - offsetof(struct stored, work));
+static void work_run(struct follower *f) {
+    struct stored *st = (struct stored *)f;
     if (!st->record.echo && responses_record_read(&st->record, st->service) < 0)
         st->out.error = E_NOMEM;
     else if (st->asked == ASKED_ITEMS)
@@ -177,8 +172,8 @@ static void work_run(struct work *work) {
         write_response(st);
 }
 
-static void work_done(struct work *work) {
-    struct stored *st = (struct stored *)((char *)work - offsetof(struct stored, work));
+static void work_done(struct follower *f) {
+    struct stored *st = (struct stored *)f;
     st->stage = READ;
     if (!st->http)
         destroy(st);
@@ -187,9 +182,9 @@ static void work_done(struct work *work) {
 }
 
 static void begin_work(struct stored *st) {
-    st->work = (struct work){.run = work_run, .done = work_done};
+    st->job = (struct service_job){.run = work_run, .done = work_done};
     st->stage = READING;
-    if (service_work(st->service, &st->follower, st->owner, LANE_STORED, &st->work) == 0) return;
+    if (service_work(st->service, &st->follower, st->owner, LANE_STORED, &st->job) == 0) return;
     st->stage = LOOKING;
     fail(st, "overloaded", "too many requests are being read");
 }
@@ -261,15 +256,9 @@ static void submit(struct stored *st, enum request_kind kind) {
 }
 
 static void write_deleted(struct stored *st) {
-    struct json_writer w;
     char id[RESPONSES_ID_MAX];
     responses_id_response(id, st->id.session, st->id.turn);
-    json_writer_init(&w, &st->out);
-    json_open(&w, NULL, '{');
-    json_put_string(&w, "id", id);
-    json_put_string(&w, "object", "response.deleted");
-    json_put_bool(&w, "deleted", true);
-    json_close(&w, '}');
+    json_form_to(&st->out, "{id:%s,object:'response.deleted',deleted:true}", id);
 }
 
 // --- as a follower ---------------------------------------------------------
