@@ -6,7 +6,6 @@
 #include "ws/progress.h"
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <utlist.h>
 
 enum state { WAITS, OPENS, OPENED, FAILED, GIVEN_UP };

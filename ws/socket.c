@@ -3,7 +3,6 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include <stdio.h>
-#include <stdlib.h>
 
 #define HELLO_BYTES 4096        // of a message before the client is authorised
 #define RX_KEEP_BYTES 4096      // a receive buffer that grew beyond is given back after its message

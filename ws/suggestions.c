@@ -2,7 +2,6 @@
 #include "ws/suggestions.h"
 #include "base/json_form.h"
 #include "base/path.h"
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 

@@ -11,7 +11,6 @@
 #include "sessions/state/record_view.h"
 #include "sessions/turns/input.h"
 #include <stdlib.h>
-#include <string.h>
 
 static bool ended(const struct session *s, const struct turn *t) {
     return t->state == TURN_DONE && t->rec.seq_last <= session_tellable(s);

@@ -5,7 +5,6 @@
 #include "sessions/saving/erasure.h"
 #include "sessions/saving/head.h"
 #include "sessions/saving/save.h"
-#include <stdlib.h>
 #include <string.h>
 
 static bool is_saved(const struct turn *t) {

@@ -10,7 +10,6 @@
 #include "sessions/clients/streams.h"
 #include "sessions/requests/listing.h"
 #include "sessions/turns/preparing.h"
-#include <string.h>
 
 #define PIECE_MAX_BYTES ((size_t)1 << 20) // of an export: far above what the archive makes of one
 

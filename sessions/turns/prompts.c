@@ -8,7 +8,6 @@
 #include "base/err.h"
 #include "sessions/turns/input.h"
 #include <stdio.h>
-#include <string.h>
 
 #define SAID_BYTES 200 // of the names of tasks
 

@@ -16,7 +16,6 @@
 #include "sessions/saving/save.h"
 #include "sessions/state/tree.h"
 #include <stdlib.h>
-#include <string.h>
 
 enum { BRANCH_BYTES = 128 };
 

@@ -6,7 +6,6 @@
 //
 // The text is hashed as it streams. Pure, any thread.
 #pragma once
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

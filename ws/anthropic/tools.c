@@ -1,6 +1,5 @@
 // Reading tools and tool_choice. See messages_request.h.
 #include "ws/anthropic/messages_request.h"
-#include <stdlib.h>
 #include <string.h>
 
 #define TOOLS_MAX 1024

@@ -4,7 +4,6 @@
 #include "ws/cli/model_names.h"
 #include "ws/hub/cached.h"
 #include <stdio.h>
-#include <string.h>
 
 struct settings {
     bool json;

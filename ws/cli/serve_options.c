@@ -3,7 +3,6 @@
 #include "ws/kserve/model_repository.h"
 #include "ws/serve_config.h"
 #include <stdlib.h>
-#include <string.h>
 
 // Parses the command line into the command's own settings, and into *config unless it is NULL.
 static int parse(const struct cli_command *c, const struct config_table *own_table, void *own,

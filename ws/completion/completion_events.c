@@ -1,6 +1,5 @@
 // The events of a completion. See completion.h, state.h.
 #include "ws/completion/state.h"
-#include <stdio.h>
 #include <string.h>
 
 #define EVENT_TEXT_BYTES 4096 // of one joined delta

@@ -2,7 +2,6 @@
 // compiled, so that a request which cannot be served is refused before it begins. See plan.h.
 #include "sessions/state/owners.h"
 #include "ws/completion/plan.h"
-#include <stdlib.h>
 #include <string.h>
 
 static int refuse_err(struct completion_failure *f, const char *param, const struct err *err) {

@@ -3,7 +3,6 @@
 #include "base/random_id.h"
 #include "ws/completion/plan.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 void speech_init(struct speech *s, const struct completion_request *r, bool thinks) {

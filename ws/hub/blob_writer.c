@@ -1,7 +1,6 @@
 // See blob_writer.h.
 #include "ws/hub/blob_writer.h"
 #include "base/io.h"
-#include <errno.h>
 #include <fcntl.h>
 #include <openssl/evp.h>
 #include <stdio.h>

@@ -2,7 +2,6 @@
 // files. A hostile answer costs bounded memory, and no path or hash of an accepted one can leave a folder.
 #pragma once
 #include "base/err.h"
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 

@@ -5,7 +5,6 @@
 #include "base/err.h"
 #include "ws/hub/address.h"
 #include "ws/hub/place.h"
-#include <stdbool.h>
 #include <stdint.h>
 
 struct hub_net; // a set of connections; one thread

@@ -7,7 +7,6 @@
 #include "ws/serve_config.h"
 #include <dirent.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 

@@ -3,7 +3,6 @@
 #include "ws/kserve/infer_outputs.h"
 #include "ws/kserve/word_lists.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define ANSWER_MAX_BYTES (256 << 20)
 

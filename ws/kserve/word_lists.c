@@ -1,6 +1,5 @@
 // Reading lists of words. See word_lists.h.
 #include "ws/kserve/word_lists.h"
-#include <string.h>
 
 #define WORD_MAX_BYTES 65536
 

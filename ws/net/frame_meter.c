@@ -15,8 +15,8 @@
 #define PING_COST 8          // gRPC 1.51 writes a GOAWAY of 1 KB for each ping that comes too soon
 #define UNIT_BYTES 64        // of a frame other than DATA: one frame more for each
 #define FREE_DATA_BYTES 1024 // a DATA frame of this length costs nothing
-#define BLOCK_BYTES                                                                                \
-    65536 // of a call's headers; gRPC refuses more than 16 KiB, and keeps them all the same
+// Of a call's headers: gRPC refuses a call with more than 16 KiB, but keeps the headers in memory.
+#define BLOCK_BYTES 65536
 
 static const struct rate_limit frames_limit = {FRAMES_PER_SECOND, FRAMES_BURST};
 static const struct rate_limit calls_limit = {CALLS_PER_SECOND, CALLS_UNTAKEN};

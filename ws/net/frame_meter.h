@@ -1,11 +1,12 @@
-// How fast a client of HTTP/2 may send frames to a library that reads whatever comes (gRPC 1.51). The library keeps a
-// call that nobody has taken yet, and a reply that nobody has read, without a bound: frames of 17 bytes grew the server
-// by 100 MB a second. So a tunnel (tunnel.h) passes a frame on only if the meter has room for it, and reads nothing
-// more until then. No frame is changed.
+// How fast a client of HTTP/2 may send frames to gRPC 1.51, which reads all that arrives. gRPC keeps every call that the
+// server has not taken yet, and every reply that the client has not read yet, and knows no limit for either: frames of 17
+// bytes made the server's memory grow by 100 MB a second. So a tunnel (tunnel.h) passes a frame on only when the meter
+// has room for the frame, and reads nothing more from the client until then. The meter changes no frame.
 //
-// A HEADERS frame begins a call, in most cases. A connection has CALLS_UNTAKEN of them under way: frame_meter_took gives
-// one back, and so does time, since a call that its client reset at once is never taken. Beside that, all frames have a
-// rate. DATA frames of some length are free: HTTP/2's own windows bound them.
+// A HEADERS frame begins a call, in most cases. At most CALLS_UNTAKEN calls of a connection wait for the server:
+// frame_meter_took frees one place, and time frees places too, because the server never takes a call that its client
+// has reset at once. All frames also have a rate. DATA frames of FREE_DATA_BYTES and more cost nothing: HTTP/2's own
+// windows bound them.
 #pragma once
 #include "base/rate.h"
 #include <stddef.h>
@@ -13,16 +14,16 @@
 struct frame_meter {
     size_t preface_left;   // bytes of the client's first line, which is no frame
     unsigned char head[9]; // of the next frame, as far as it has passed
-    size_t n_head;         // bytes of it
-    uint32_t body_left;    // bytes of the frame under way
-    uint64_t block;        // bytes of the headers under way
-    bool broken;           // they are too long: the connection is to be ended
+    size_t n_head;         // bytes of `head`
+    uint32_t body_left;    // bytes of the current frame that have not passed
+    uint64_t block;        // bytes of the current call's headers so far
+    bool broken;           // a call's headers are too long: the tunnel ends the connection
     struct rate frames, calls;
 };
 
 void frame_meter_init(struct frame_meter *m, int64_t now_us);
-// How many of the next bytes may pass now; they are taken as passed. Less than len: call it again with the others in
-// frame_meter_wait_ms.
+// How many of the next bytes may pass now; the meter counts these bytes as passed. Fewer than len: call again with the
+// rest after frame_meter_wait_ms.
 size_t frame_meter_pass(struct frame_meter *m, const unsigned char *bytes, size_t len,
                         int64_t now_us);
 int64_t frame_meter_wait_ms(const struct frame_meter *m); // at least 1

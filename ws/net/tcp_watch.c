@@ -3,7 +3,6 @@
 #include <linux/sockios.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
-#include <stddef.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 

@@ -5,7 +5,6 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <string.h>
 
 // OpenAI's seed is a whole number of 64 bits with a sign. A tree of doubles has lost its last digits, so
 // the tree gets it as a parameter of parley.v1 (a string of digits, without a sign) from the text.

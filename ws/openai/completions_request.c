@@ -1,7 +1,5 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
-#include <stdlib.h>
-#include <string.h>
 
 #define TEXT_MAX_BYTES (64 << 20)
 

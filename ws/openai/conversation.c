@@ -4,7 +4,6 @@
 #include "base/json_form.h"
 #include "ws/openai/responses_items.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 static int64_t number(const cJSON *c, const char *key) {

@@ -10,7 +10,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define AT_ONCE 8
 #define EVENT_TEXT_BYTES 4096

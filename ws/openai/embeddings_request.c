@@ -1,6 +1,5 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
-#include <stdlib.h>
 #include <string.h>
 
 static int read_format(struct embeddings_request *r, const cJSON *json) {

@@ -6,7 +6,6 @@
 #include "ws/openai/responses_run.h"
 #include "ws/service.h"
 #include <stdlib.h>
-#include <string.h>
 
 #define REPLY_MAX_BYTES ((size_t)256 << 20)
 

@@ -2,7 +2,6 @@
 #include "ws/openai/responses_id.h"
 #include "sessions/store/record.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define DIGITS_MAX 15 // far above any turn, far below overflow

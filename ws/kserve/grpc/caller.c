@@ -5,7 +5,6 @@
 #include "ws/net/peer.h"
 #include "ws/service.h"
 #include <grpc/support/alloc.h>
-#include <stdlib.h>
 #include <string.h>
 
 // Maps HTTP's statuses to gRPC's.

@@ -10,7 +10,6 @@
 #include "ws/service.h"
 #include "ws/version.h"
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define ANSWER_MAX_BYTES (1 << 20)

@@ -7,7 +7,6 @@
 #include "ws/kserve/kserve.h"
 #include "ws/service.h"
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 
 typedef Inference__ModelInferRequest request_message;

@@ -7,7 +7,6 @@
 #include <grpc/byte_buffer_reader.h>
 #include <grpc/support/alloc.h>
 #include <stdlib.h>
-#include <string.h>
 
 #define INLINE_BYTES 4096 // longer messages are decoded on a worker
 #define RETRY_MS 1000     // after a shortage that soon ends

@@ -2,7 +2,6 @@
 #include "ws/kserve/grpc/tensor_message.h"
 #include "ws/kserve/grpc/inference.pb-c.h"
 #include "ws/kserve/grpc/message.h"
-#include <string.h>
 
 typedef Inference__ModelInferRequest request_message;
 typedef Inference__ModelInferRequest__InferInputTensor input_message;

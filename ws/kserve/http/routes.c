@@ -119,8 +119,7 @@ static void put_metadata(struct json_writer *w, const struct target *t) {
 }
 
 static void put_config(struct json_writer *w, const struct service *s, const struct target *t) {
-    json_form(w, "name:%s,platform:'',backend:'parley',max_batch_size:%d", t->name,
-              INFER_ROWS_MAX);
+    json_form(w, "name:%s,platform:'',backend:'parley',max_batch_size:%d", t->name, INFER_ROWS_MAX);
     put_fields(w, t->model, true);
     json_form(w,
               "sequence_batching:{max_sequence_idle_microseconds:%ld},"
