@@ -273,6 +273,42 @@ test('hosted tools and the items of their calls are left out, and the log names 
     assert.equal(server.log.split(`event=responses.left_out ${word} `).length, 2, `${word}: ${server.log}`);
 });
 
+test('compact: the user\'s messages and a summary are the next input', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server);
+  const ask = { model, seed: 3, temperature: 0.8, max_output_tokens: few(24) };
+  const compact = (body) => openai.post('/responses/compact', { body: { ...ask, ...body } });
+  const first = await openai.responses.create({ ...ask, input: 'Tell me a story.', instructions: 'You tell stories.' });
+
+  const short = await compact({ previous_response_id: first.id, input: 'And then?' });
+  assert.equal(short.object, 'response.compaction');
+  assert.deepEqual(short.output.map((item) => [item.type, item.role]), [['message', 'user'], ['message', 'user'], ['compaction', undefined]]);
+  assert.deepEqual(short.output.slice(0, 2).map((item) => item.content[0].text), ['Tell me a story.', 'And then?']);
+  assert.ok(short.usage.input_tokens > first.usage.input_tokens + first.usage.output_tokens);
+  assert.ok(short.usage.output_tokens > 0);
+  const summary = short.output[2];
+  const words = Buffer.from(summary.encrypted_content.replace('parley:', ''), 'base64').toString();
+  assert.ok(words.length > 0);
+
+  await t.test('the model reads the summary as a message of the user', async () => {
+    const question = { role: 'user', content: 'Who is it?' };
+    const tokens = async (input) => (await openai.post('/responses/input_tokens', { body: { model, input } })).input_tokens;
+    const without = await tokens([question]);
+    assert.equal(await tokens([summary, question]), await tokens([{ role: 'user', content: words }, question]));
+    assert.equal(await tokens([{ type: 'compaction', encrypted_content: 'gAAAA' }, question]), without);
+    const next = await openai.responses.create({ ...ask, input: [...short.output, question] });
+    assert.ok(next.usage.input_tokens > without);
+    const again = await compact({ input: [...short.output, question] });
+    assert.deepEqual(again.output.filter((item) => item.role).map((item) => item.content[0].text), ['Tell me a story.', 'And then?', 'Who is it?']);
+  });
+  await t.test('previous_response_id alone, and what is refused', async () => {
+    const alone = await compact({ previous_response_id: first.id });
+    assert.deepEqual(alone.output.map((item) => item.type), ['message', 'compaction']);
+    await refused(compact({}), 400, 'invalid_value', 'input');
+    await refused(compact({ input: 'x', background: true }), 400, 'invalid_value', 'background');
+  });
+});
+
 test('what is not served is refused by name', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);

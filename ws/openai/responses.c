@@ -13,8 +13,9 @@ struct posted {
     struct http *http;
     struct service *service;
     struct responses_run *run;
-    bool streaming;  // its head has been sent
-    bool background; // its turn goes on without the client
+    const struct responses_request *request; // the run's
+    bool streaming;                          // its head has been sent
+    bool background;                         // its turn goes on without the client
 };
 
 // --- replies ---------------------------------------------------------------
@@ -110,6 +111,26 @@ static void on_ended(void *ctx) {
     posted_free(p);
 }
 
+// The summary of a conversation that is compacted.
+static void on_summarized(void *ctx) {
+    struct posted *p = ctx;
+    const struct responses_output *o = responses_run_output(p->run);
+    struct completion_failure f = {0};
+    struct buf out;
+    buf_init(&out, REPLY_MAX_BYTES);
+    responses_output_write_compaction(o, p->request->said, &out);
+    if (o->status == RESPONSES_FAILED)
+        openai_fail(&f, 500, "server_error", NULL, o->error_message);
+    else if (out.error)
+        openai_no_memory(&f);
+    if (f.status)
+        openai_reply_failure(p->http, &f);
+    else
+        http_reply_json(p->http, 200, &out);
+    buf_release(&out);
+    posted_free(p);
+}
+
 static const struct responses_sink streamed = {.room = has_room,
                                                .event = send_event,
                                                .sent = on_sent,
@@ -117,6 +138,8 @@ static const struct responses_sink streamed = {.room = has_room,
                                                .ended = on_ended};
 static const struct responses_sink whole = {
     .room = has_room, .sent = on_taken, .refused = on_refused, .ended = on_ended};
+static const struct responses_sink summary = {
+    .room = has_room, .refused = on_refused, .ended = on_summarized};
 
 // --- the request -----------------------------------------------------------
 
@@ -130,9 +153,12 @@ void openai_responses_handle(void *user, struct http *h) {
     struct posted *p = calloc(1, sizeof *p);
     struct responses_request *taken = http_take_decoded(h);
     if (p) {
-        *p = (struct posted){.http = h, .service = s, .background = taken->background};
-        p->run =
-            responses_run_start(s, http_owner(h), taken, taken->stream ? &streamed : &whole, p);
+        const struct responses_sink *sink = taken->compacts ? &summary
+                                            : taken->stream ? &streamed
+                                                            : &whole;
+        *p = (struct posted){
+            .http = h, .service = s, .request = taken, .background = taken->background};
+        p->run = responses_run_start(s, http_owner(h), taken, sink, p);
     }
     if (!p || !p->run) {
         free(p);
@@ -146,6 +172,10 @@ void openai_responses_handle(void *user, struct http *h) {
 void *openai_responses_decode(void *user, const struct http_payload *p) {
     const struct service *s = user;
     return responses_request_read(s, p, RESPONSES_HTTP);
+}
+
+void *openai_responses_compact_decode(void *user, const struct http_payload *p) {
+    return responses_request_read(user, p, RESPONSES_COMPACT);
 }
 
 void openai_responses_release(void *decoded) {
@@ -171,10 +201,6 @@ void *openai_responses_count_decode(void *user, const struct http_payload *p) {
                    "is not counted here with items that it names by their ids: send them in full");
     if (!r->failure.status && responses_request_check(r, NULL) == 0) r->completion->counts = true;
     return r;
-}
-
-void openai_responses_count_release(void *decoded) {
-    responses_request_free(decoded);
 }
 
 static void counting_free(struct counting *c) {

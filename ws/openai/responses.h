@@ -1,6 +1,7 @@
 // The Responses API over HTTP. user is the struct service.
 //     POST   /v1/responses                     responses.c
 //     POST   /v1/responses/input_tokens        responses.c
+//     POST   /v1/responses/compact             responses.c
 //     GET    /v1/responses/{id}[?stream=true&starting_after=N]
 //     DELETE /v1/responses/{id}
 //     POST   /v1/responses/{id}/cancel
@@ -25,8 +26,8 @@ struct responses_output;
 void *openai_responses_decode(void *user, const struct http_payload *p);
 void openai_responses_release(void *decoded);
 void openai_responses_handle(void *user, struct http *h);
+void *openai_responses_compact_decode(void *user, const struct http_payload *p);
 void *openai_responses_count_decode(void *user, const struct http_payload *p);
-void openai_responses_count_release(void *decoded);
 void openai_responses_count_handle(void *user, struct http *h);
 void openai_responses_stored_handle(void *user, struct http *h);
 
@@ -40,7 +41,17 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
 #define OPENAI_RESPONSES_ROUTES                                                                    \
     OPENAI_POST_ROUTE("/v1/responses", openai_responses, openai_responses_release),                \
         OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count,                    \
-                          openai_responses_count_release),                                         \
+                          openai_responses_release),                                               \
+        {.path = "/v1/responses/compact",                                                          \
+         .methods = HTTP_METHOD(HTTP_POST),                                                        \
+         .guarded = true,                                                                          \
+         HTTP_CONVERSATION,                                                                        \
+         .handle = openai_responses_handle,                                                        \
+         .decode = openai_responses_compact_decode,                                                \
+         .is_costly = completion_is_costly,                                                        \
+         .release = openai_responses_release,                                                      \
+         .write_error = openai_write_error,                                                        \
+         .put_headers = openai_put_headers},                                                       \
     {                                                                                              \
         .path = "/v1/responses/*",                                                                 \
         .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \

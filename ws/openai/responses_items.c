@@ -206,6 +206,19 @@ static int read_reasoning(cJSON *messages, const cJSON *item, const struct place
     return openai_no_memory(at->f);
 }
 
+// A summary that takes the place of earlier items (/v1/responses/compact). What another server has encrypted is unreadable
+// here, so the model does not see it.
+static int read_compaction(cJSON *messages, const cJSON *item, const struct place *at) {
+    int rc = 0;
+    cJSON *text = read_encrypted(item, &rc);
+    if (!text) return rc == E_NOMEM ? openai_no_memory(at->f) : 0;
+    cJSON *m = add_message(messages, "user");
+    if (m && cJSON_AddItemToObject(m, "content", text))
+        return cJSON_AddTrueToObject(m, RESPONSES_SUMMARY) ? 0 : openai_no_memory(at->f);
+    cJSON_Delete(text);
+    return openai_no_memory(at->f);
+}
+
 // --- items -----------------------------------------------------------------
 
 static const struct item_kind {
@@ -218,6 +231,8 @@ static const struct item_kind {
     {"custom_tool_call", read_custom_call},
     {"custom_tool_call_output", read_call_output},
     {"reasoning", read_reasoning},
+    {"compaction", read_compaction},
+    {"compaction_summary", read_compaction},
 };
 
 static const char *type_of(const cJSON *item) {
@@ -276,7 +291,7 @@ static bool add_text_part(cJSON *parts, const char *type, const char *text) {
                                                 cJSON_AddArrayToObject(part, "logprobs"));
 }
 
-static cJSON *user_item(const char *text) {
+cJSON *responses_item_of_user(const char *text) {
     cJSON *item = cJSON_CreateObject();
     cJSON *parts = item && cJSON_AddStringToObject(item, "type", "message") &&
                            cJSON_AddStringToObject(item, "role", "user")
@@ -322,7 +337,7 @@ cJSON *responses_items_normal(const cJSON *input) {
     const cJSON *from;
     if (!list) return NULL;
     if (cJSON_IsString(input)) {
-        cJSON *item = user_item(input->valuestring);
+        cJSON *item = responses_item_of_user(input->valuestring);
         if (item && cJSON_AddItemToArray(list, item)) return list;
         cJSON_Delete(item);
         cJSON_Delete(list);

@@ -17,6 +17,9 @@ bool responses_item_is_reference(const cJSON *item);
 // A copy of the input as an array of items in their full form, each with its type and without an id:
 // what is recorded with a turn. NULL: no memory.
 cJSON *responses_items_normal(const cJSON *input);
+cJSON *responses_item_of_user(const char *text); // a message. NULL: no memory
+// A member of the messages that stand for summaries (items of the type compaction).
+#define RESPONSES_SUMMARY "summary"
 // Writes an item as clients see it: as it was recorded, with an id and a status.
 void responses_item_put(struct json_writer *w, const cJSON *item, const char *id);
 // Metadata as OpenAI takes it: at most 16 strings. E_INVAL with *f set.

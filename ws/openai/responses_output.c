@@ -223,6 +223,34 @@ void responses_output_write(const struct responses_output *o, struct buf *out) {
     put_response(o, &w, NULL);
 }
 
+void responses_output_write_compaction(const struct responses_output *o, const cJSON *said,
+                                       struct buf *out) {
+    struct responses_item summary = {0};
+    struct json_writer w;
+    const cJSON *item;
+    int64_t i = 0;
+    json_writer_init(&w, out);
+    buf_init(&summary.text, ITEM_MAX_BYTES);
+    for (size_t k = 0; k < o->n_items; k++)
+        if (o->items[k].kind == ITEM_MESSAGE)
+            buf_add(&summary.text, buf_z(&o->items[k].text), o->items[k].text.len);
+    json_form(&w, "{id:%s,object:'response.compaction',created_at:%ld,output:[", o->id,
+              clock_wall_us(&clock_system) / 1000000);
+    cJSON_ArrayForEach(item, said) {
+        char id[RESPONSES_ID_MAX];
+        responses_id_item(id, "msg", o->session, o->turn, i++, true);
+        responses_item_put(&w, item, id);
+    }
+    json_open(&w, NULL, '{');
+    put_item_id(o, &w, "id", "cmp", 0);
+    json_put_string(&w, "type", "compaction");
+    put_encrypted(&w, &summary);
+    json_form(&w, "}]");
+    put_usage(&w, &o->usage);
+    json_close(&w, '}');
+    buf_release(&summary.text);
+}
+
 // --- events ----------------------------------------------------------------
 
 // Opens the next event; false: it is not emitted, but has its number.

@@ -78,6 +78,9 @@ void responses_output_begin(struct responses_output *o, const char *session, int
 void responses_output_take(struct responses_output *o, const struct completion_event *e);
 // The response object as it is now.
 void responses_output_write(const struct responses_output *o, struct buf *out);
+// The object of /v1/responses/compact: the user's messages (`said`), and the answer as their summary.
+void responses_output_write_compaction(const struct responses_output *o, const cJSON *said,
+                                       struct buf *out);
 // Its output items alone, as the input of a later turn has them: elements of an array that is open.
 void responses_output_write_items(const struct responses_output *o, struct json_writer *w);
 

@@ -12,6 +12,10 @@
 #include <string.h>
 
 #define ECHO_MAX ((size_t)16 << 20)
+#define COMPACT_PROMPT                                                                             \
+    "Summarize this conversation for an assistant that continues it and sees only your summary "   \
+    "and my messages: the task, decisions and their reasons, facts, file names and identifiers, "  \
+    "what is done, and what comes next. Answer with the summary alone."
 
 struct reading {
     struct responses_request *r;
@@ -272,7 +276,7 @@ static int read_stream_id(struct reading *d) {
 static int take_input(struct responses_request *r, const cJSON *input) {
     r->completion->messages = cJSON_CreateArray();
     if (!r->completion->messages) return openai_no_memory(&r->failure);
-    TRY(responses_items_read(r->completion->messages, input, "input", &r->failure));
+    if (input) TRY(responses_items_read(r->completion->messages, input, "input", &r->failure));
     cJSON *items = responses_items_normal(input);
     r->input = items ? cJSON_PrintUnformatted(items) : NULL;
     cJSON_Delete(items);
@@ -283,6 +287,7 @@ static int read_input(struct reading *d) {
     struct responses_request *r = d->r;
     const cJSON *input = json_member(d->json, "input");
     bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
+    if (empty && r->compacts && r->continues) return take_input(r, input);
     if (empty) return bad(d, "input", "is missing");
     if (!responses_references_in(input)) return take_input(r, input);
     TRY(responses_references_read(&r->references, input, &r->failure));
@@ -377,7 +382,9 @@ int responses_no_conversation(struct completion_failure *f, const char *id) {
 
 static int read_flags(struct reading *d) {
     struct responses_request *r = d->r;
+    r->compacts = d->kind == RESPONSES_COMPACT;
     TRY(read_bool(d, "store", true, &r->store));
+    if (r->compacts) r->store = false;
     r->extends = r->store;
     r->forget = !r->store;
     TRY(read_bool(d, "generate", true, &r->generate));
@@ -438,6 +445,7 @@ void responses_request_free(struct responses_request *r) {
     cJSON_free(r->input);
     responses_references_free(r->references);
     cJSON_Delete(r->unresolved);
+    cJSON_Delete(r->said);
     free(r->instructions);
     free(r);
 }
@@ -449,19 +457,53 @@ int responses_request_resolve(struct responses_request *r, const struct service 
     return take_input(r, r->unresolved);
 }
 
-static bool add_instructions(cJSON *messages, const char *text) {
+// At the beginning or at the end of the messages.
+static bool add_message(cJSON *messages, bool first, const char *role, const char *text) {
     cJSON *m = cJSON_CreateObject();
-    if (!m || !cJSON_InsertItemInArray(messages, 0, m)) {
+    if (!m ||
+        !(first ? cJSON_InsertItemInArray(messages, 0, m) : cJSON_AddItemToArray(messages, m))) {
         cJSON_Delete(m);
         return false;
     }
-    return cJSON_AddStringToObject(m, "role", "system") &&
-           cJSON_AddStringToObject(m, "content", text);
+    return cJSON_AddStringToObject(m, "role", role) && cJSON_AddStringToObject(m, "content", text);
 }
 
 static void join(cJSON *list, cJSON *more) {
     cJSON *m;
     while ((m = cJSON_DetachItemFromArray(more, 0))) cJSON_AddItemToArray(list, m);
+}
+
+// Many templates want a message of the assistant between two of the user, so the prompt joins a last message of the user.
+static bool add_prompt(cJSON *messages, const char *prompt) {
+    cJSON *last = cJSON_GetArrayItem(messages, cJSON_GetArraySize(messages) - 1);
+    const char *role = json_string(last, "role"), *content = json_string(last, "content");
+    struct buf text;
+    if (!role || strcmp(role, "user") != 0 || !content)
+        return add_message(messages, false, "user", prompt);
+    buf_init(&text, SIZE_MAX / 2);
+    buf_addf(&text, "%s\n\n%s", content, prompt);
+    cJSON *both = text.error ? NULL : cJSON_CreateString(buf_z(&text));
+    buf_release(&text);
+    return both && cJSON_ReplaceItemInObjectCaseSensitive(last, "content", both);
+}
+
+// Asks for a summary of the messages instead of an answer to them, and keeps those of the user.
+static bool ask_summary(struct responses_request *r) {
+    struct completion_request *c = r->completion;
+    const cJSON *m;
+    r->said = cJSON_CreateArray();
+    cJSON_ArrayForEach(m, c->messages) {
+        const char *text = json_string(m, "content");
+        if (strcmp(json_string(m, "role"), "user") != 0 || !text ||
+            json_member(m, RESPONSES_SUMMARY))
+            continue;
+        cJSON *item = responses_item_of_user(text);
+        if (!item || !cJSON_AddItemToArray(r->said, item)) return false;
+    }
+    c->tool_choice = TOOLS_NONE;
+    cJSON_Delete(c->format);
+    c->format = NULL;
+    return r->said && add_prompt(c->messages, COMPACT_PROMPT);
 }
 
 int responses_request_check(struct responses_request *r, cJSON *history) {
@@ -477,9 +519,10 @@ int responses_request_check(struct responses_request *r, cJSON *history) {
         cJSON_Delete(c->messages);
         c->messages = history;
     }
-    bool instructed = exact || !r->instructions || !*r->instructions ||
-                      add_instructions(c->messages, r->instructions);
-    if (!c->messages || !instructed) return openai_no_memory(&r->failure);
+    bool complete = exact || !r->instructions || !*r->instructions ||
+                    add_message(c->messages, true, "system", r->instructions);
+    if (complete && r->compacts) complete = ask_summary(r);
+    if (!c->messages || !complete) return openai_no_memory(&r->failure);
     if (completion_check(c, &r->failure)) return 0;
     openai_name_param(&r->failure, names);
     return E_INVAL;

@@ -12,7 +12,12 @@ struct service;
 
 #define RESPONSES_STREAM_ID_MAX 256
 
-enum responses_body { RESPONSES_HTTP, RESPONSES_SOCKET, RESPONSES_COUNT /* input_tokens */ };
+enum responses_body {
+    RESPONSES_HTTP,
+    RESPONSES_SOCKET,
+    RESPONSES_COUNT,  // input_tokens
+    RESPONSES_COMPACT // compact: a summary of the conversation, instead of an answer
+};
 
 struct responses_request {
     struct completion_failure failure; // status 0: it is served
@@ -34,6 +39,8 @@ struct responses_request {
     // The ids of items in the input, which is read once the items are known. NULL: it has no such ids.
     struct responses_references *references;
     cJSON *unresolved;
+    bool compacts;                         // RESPONSES_COMPACT
+    cJSON *said;                           // compacts: the user's messages as items, once checked
     bool checked;                          // completion_check has been called
     struct completion_request *completion; // its messages: the input alone
     char *instructions;                    // NULL: none
