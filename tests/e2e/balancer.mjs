@@ -22,8 +22,8 @@ export function affinity(token) {
 }
 
 export class Cluster {
-  /** Servers a, b and c with twelve owners. */
-  static async start(t) {
+  /** Servers a, b and c with twelve owners; `edit` changes the configuration. */
+  static async start(t, edit = (config) => config) {
     const c = new Cluster();
     c.t = t;
     c.owners = owners;
@@ -40,7 +40,7 @@ export class Cluster {
       .replace(/maxconn \d+/, 'maxconn 1000');
     for (const { name, port } of started) text = text.replace(new RegExp(`server ${name} [0-9.:]+`), `server ${name} 127.0.0.1:${port}`);
     const config = path.join(c.folder, 'haproxy.cfg');
-    writeFileSync(config, text);
+    writeFileSync(config, edit(text));
     c.log = '';
     c.process = spawn('haproxy', ['-db', '-f', config], { stdio: ['ignore', 'pipe', 'pipe'] });
     for (const stream of [c.process.stdout, c.process.stderr]) stream.on('data', (bytes) => { c.log += bytes; });

@@ -158,6 +158,17 @@ test('turn.replay of a turn that ended before its first token: equal, and nothin
   }
 });
 
+test('turn.replay of a beam search that was cut short is refused: nothing of it can be compared', async () => {
+  const beams = await Follower.open(await server.connect());
+  const turn = await beams.start('Hello', { sampling: hot(2000, { beam_width: 2 }) });
+  await beams.client.next((frame) => frame.type === 'turn.delta' && frame.ids.length > 0);
+  beams.client.send({ type: 'turn.cancel', session: beams.session });
+  assert.equal((await beams.done(turn)).done.finish_reason, 'cancelled');
+  const found = await replay(client, beams.session, turn);
+  assert.equal(found.code, 'invalid', JSON.stringify(found));
+  assert.match(found.message, /cut short/);
+});
+
 test('turn.replay after a restart and beyond the window; one at a time; it ends with its client', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let own = await Server.start(t, options);

@@ -95,3 +95,17 @@ test('several servers', { skip: withoutHaproxy }, async (t) => {
     assert.equal((await chat(cluster, owner, [user('And now?')], { 'x-session-id': id })).status, 200);
   });
 });
+
+test('a server that goes down behind the check of its state: no other one is asked for its session', { skip: withoutHaproxy }, async (t) => {
+  // Without the check, each request comes as late as one that overtakes a server's end.
+  const cluster = await Cluster.start(t, (config) => config.replace(/^.*srv_is_up.*\n/gm, ''));
+  const [owner] = cluster.owners;
+  const { session, status } = await chat(cluster, owner, [user('Are you there?')]);
+  assert.equal(status, 200);
+  const [name] = session.split('-');
+  assert.equal((await cluster.servers[name].stop()).code, 0);
+  await cluster.is(name, 'DOWN');
+  const away = await chat(cluster, owner, [user('And now?')], { 'x-session-id': session });
+  assert.deepEqual([away.status, away.retry, away.body.error.code], [503, '2', 'overloaded']);
+  assert.equal((await chat(cluster, owner, [user('And without its id?')])).status, 200);
+});
