@@ -34,9 +34,10 @@ test('sessions of single requests are gone after kill -9', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   const first = await Server.start(t, { db, args: unlimited });
   const rows = 12; // of one request: together they take longer than everything below
-  const tensor = (name, width, value) => ({ name, datatype: 'UINT32', shape: [rows, width], data: Array(rows * width).fill(value) });
+  const tensor = (name, width, value, datatype = 'UINT32') => ({ name, datatype, shape: [rows, width], data: Array(rows * width).fill(value) });
   const requests = [
-    ['/v2/models/fastertransformer/infer', { inputs: [tensor('input_ids', 3, 5), tensor('input_lengths', 1, 3), tensor('request_output_len', 1, 3500)] }],
+    ['/v2/models/fastertransformer/infer', { inputs: [tensor('input_ids', 3, 5), tensor('input_lengths', 1, 3), tensor('request_output_len', 1, 3500),
+      tensor('min_length', 1, 3500, 'INT32')] }], // without min_length each row ends after its first token
     ['/v1/responses', { model: 'demo-model', input: 'Once', store: false, max_output_tokens: 3500, ignore_eos: true }]];
   const cut = requests.map(([address, body]) => post(first, address, body).then((answer) => answer.text(), () => null));
   const client = await first.connect();
