@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, Server, unlimited, until } from './harness.mjs';
+import { few, parley, rounds, Server, shortTest, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 import { Random } from './random.mjs';
 import { shallowDemo } from './shallow.mjs';
@@ -85,7 +85,7 @@ test('every answer is valid at temperature 2, whatever max_tokens is', async (t)
   const server = await Server.start(t, { model: demo, args: unlimited });
   const numbers = new Random(20);
   const random = () => numbers.below(1 << 24) / (1 << 24);
-  const schemas = [recursive, {}, { type: 'object' }, ...Array.from({ length: few(60) }, () => randomSchema(random, 3))];
+  const schemas = [recursive, {}, { type: 'object' }, ...Array.from({ length: rounds(60) }, () => randomSchema(random, 3))];
   const lanes = await Promise.all(Array.from({ length: 4 }, () => server.connect()));
   let answers = 0, cut = 0, seeds = 0, next = 0;
   await Promise.all(lanes.map(async (client) => {
@@ -114,7 +114,7 @@ test('every answer is valid at temperature 2, whatever max_tokens is', async (t)
   assert.ok(answers > schemas.length);
 });
 
-test('samples at once, beams, replays and kill -9', async (t) => {
+shortTest('samples at once, beams, replays and kill -9', async (t) => {
   let server = await Server.start(t, { model: demo, args: unlimited });
   let client = await server.connect();
   const schema = { type: 'object', properties: { city: { type: 'string', maxLength: 30 }, year: { type: 'integer', minimum: 1900, maximum: 2100 } }, required: ['city', 'year'], additionalProperties: false };
@@ -154,7 +154,7 @@ test('samples at once, beams, replays and kill -9', async (t) => {
   assert.deepEqual(odd, [], replayed.stderr);
 });
 
-test('what cannot be served is refused with a sentence', async (t) => {
+shortTest('what cannot be served is refused with a sentence', async (t) => {
   const server = await Server.start(t, { model: demo, args: unlimited });
   const client = await server.connect();
   const id = await client.open({});
@@ -191,7 +191,7 @@ test('chat completions: response_format, grammar, guided_regex', async (t) => {
   const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 80, ...more });
   const schema = { type: 'object', properties: { answer: { type: 'string' }, sure: { type: 'boolean' } }, required: ['answer', 'sure'], additionalProperties: false };
   const textOf = (made) => made.choices[0].message.content;
-  for (let seed = 0; seed < few(10); seed++) {
+  for (let seed = 0; seed < rounds(10); seed++) {
     check(checker(schema), schema, textOf(await ask({ seed, response_format: { type: 'json_schema', json_schema: { name: 'it', strict: seed % 2 === 0, schema } } })), 'json_schema');
     check(checker({ type: 'object' }), {}, textOf(await ask({ seed, response_format: { type: 'json_object' } })), 'json_object');
   }

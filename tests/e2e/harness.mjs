@@ -33,6 +33,8 @@ export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '6
 const part = process.env.PARLEY_TEST_PART, elsewhere = () => {};
 export const shortTest = part === 'long' ? elsewhere : test;
 export const longTest = part === 'short' ? elsewhere : test;
+/** Rounds that all look at one rule, by other numbers: a third of them in `make test`, all of them as NAME-long. */
+export const rounds = (n) => few(part === 'short' ? Math.ceil(n / 3) : n);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const servers = new Set();
 let clients = 0;

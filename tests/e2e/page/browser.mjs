@@ -20,13 +20,13 @@ export const useFirefox = () => (inFirefox = true);
 
 let home = ''; // Firefox does not start in a home folder of another user, which root has in some containers
 
-// Off are those that Playwright turns off, whose list this option replaces, and pages of the browser's own that each new
-// window would load for its address bar: half of the processor time that a context costs.
+// Off are those that Playwright turns off, whose list this option replaces, pages of the browser's own that each new window
+// would load for its address bar (half of the processor time that a context costs), and a renderer in reserve.
 const featuresOff = [
   'AcceptCHFrame', 'AutoDeElevate', 'AvoidUnnecessaryBeforeUnloadCheckSync', 'DestroyProfileOnBrowserClose',
   'DialMediaRouteProvider', 'GlobalMediaControls', 'HttpsUpgrades', 'LensOverlay', 'MediaRouter', 'OptimizationHints',
   'PaintHolding', 'RenderDocument', 'ThirdPartyStoragePartitioning', 'Translate',
-  'PreloadTopChromeWebUI', 'WebUIOmniboxAimPopup', 'WebUIOmniboxPopup',
+  'PreloadTopChromeWebUI', 'WebUIOmniboxAimPopup', 'WebUIOmniboxPopup', 'SpareRendererForSitePerProcess',
 ];
 
 async function launch() {
@@ -47,6 +47,10 @@ async function launch() {
       '--disable-component-update',
       '--disable-sync',
       '--disable-gpu',
+      // Fewer processes, all of them for one page: 1.8 s of processor time for a page that opens instead of 2.6.
+      '--in-process-gpu',
+      '--enable-features=NetworkServiceInProcess2,CDPScreenshotNewSurface', // the second is Playwright's own
+      '--disable-site-isolation-trials',
       `--disable-features=${featuresOff.join(',')}`,
     ],
   });
