@@ -252,7 +252,7 @@ static void take(struct session *s, const struct instance *from, const struct en
         else
             note_host(s, e->parked);
         break;
-    case ENGINE_FORKED: // of one that has a turn by now, its end says it
+    case ENGINE_FORKED: // if the fork has a turn by now, the turn's end says where the cache is
         if (s->cache == PLACE_TRAVELS) {
             moving_arrived(s, e->blocks > 0);
             break;

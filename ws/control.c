@@ -180,7 +180,7 @@ static void on_room(uv_handle_t *handle, size_t hint, uv_buf_t *out) {
     *out = uv_buf_init(room, sizeof room);
 }
 
-// After its line a caller says nothing more: its end means that it no longer waits.
+// A caller sends one line. When its connection ends, the caller no longer waits.
 static void on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *in) {
     struct caller *c = stream->data;
     struct err err = {0};

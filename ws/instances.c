@@ -66,7 +66,8 @@ static int share_cores(struct serve_config *c, int64_t n, struct err *err) {
     return set(c, "threads", text, err);
 }
 
-// Instances without sections take the devices in order, or the GPUs in turn, and a part of one each where they are more.
+// Instances without sections take the devices in order, or the GPUs in turn, and a part of one each where they are
+// more.
 static int share_devices(struct serve_config *c, int64_t i, int64_t n, struct err *err) {
     char text[24], devices[ENGINE_DEVICES_BYTES];
     struct engine_options o;
@@ -104,7 +105,7 @@ static int own_folder(struct hosted *h, const struct config_part *p, struct err 
     return set(&h->config, "snapshot_dir", path, err);
 }
 
-// i of n: where it has no section, its part of what they share.
+// Instance i of n. Without a section of its own, it gets its part of what the instances share.
 static int plan_one(struct instances *v, const char *name, const struct config_part *p, int64_t i,
                     int64_t n, struct err *err) {
     struct config_parts none = {0};

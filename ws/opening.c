@@ -30,7 +30,7 @@ struct openings {
     struct progress loading, measuring;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    atomic_bool failed; // one of them: the others are given up
+    atomic_bool failed; // one instance failed: the others are given up
 };
 
 static bool still_wanted(void *ctx) {
@@ -75,7 +75,8 @@ static int start_thread(struct opening *x) {
     return rc;
 }
 
-// Called with the lock, and returns with it. Releases it while it opens an instance on this thread.
+// Called with the lock held, and returns with the lock held. Releases the lock while it opens an instance on this
+// thread.
 static void begin(struct opening *x) {
     struct openings *all = x->all;
     x->state = OPENS;
@@ -105,7 +106,8 @@ static bool may_begin(const struct opening *x) {
     return true;
 }
 
-// Processes first: an instance without one blocks this thread while it opens. NULL: none may begin now.
+// Instances with processes of their own first: any other instance blocks this thread while it opens. NULL: none may
+// begin now.
 static struct opening *next(const struct openings *all) {
     struct opening *found = NULL;
     if (atomic_load(&all->failed)) return NULL;

@@ -5,11 +5,11 @@
 #include <stdio.h>
 
 #define HELLO_BYTES 4096        // of a message before the client is authorised
-#define RX_KEEP_BYTES 4096      // a receive buffer that grew beyond is given back after its message
-#define FRAGMENT_BYTES 1024     // one that is shorter counts as a message, unless it is the last
+#define RX_KEEP_BYTES 4096      // a longer receive buffer is freed after its message
+#define FRAGMENT_BYTES 1024     // a shorter fragment counts as a message, unless it is the last
 #define CLOSE_GRACE_US 10000000 // for the last frames and the close handshake
-#define RATE_LINGER_US 1000000  // after a flooder's close frame, in which it may read it
-#define PUSH_MAX 4              // writes of one connection before others get their turn
+#define RATE_LINGER_US 1000000  // time for a flooder to read the close frame
+#define PUSH_MAX 4              // writes of one connection before other connections'
 
 // --- receiving ---
 
@@ -195,8 +195,7 @@ int socket_writable(void *ws) {
 }
 
 // Asking for a writable callback costs two epoll_ctl and another round of the loop: as much as the
-// write itself. So what has just become ready is written at once while the socket says, before each
-// write, that it takes more.
+// write itself. So new messages are written at once, as long as the socket says before each write that it takes more.
 void socket_push(struct socket *s) {
     for (int i = 0; i < PUSH_MAX && pending(s) && !s->close_sent; i++) {
         if (s->waiting_us || websocket_choked(s->peer)) break;

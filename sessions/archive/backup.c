@@ -110,8 +110,8 @@ static bool is_named(int fd, const char *path) {
            of_fd.st_ino == of_path.st_ino;
 }
 
-// A writer keeps the lock until it has renamed or removed the file, so a file that can be locked and
-// still has its name is stale.
+// A writer holds the lock until it has renamed or removed the file. So if the file can be locked and still has its
+// name, the file is stale.
 static int claim_part(int fd, const char *part, struct err *err) {
     struct stat st;
     if (fstat(fd, &st) < 0) return err_errno(err, "%s", part);

@@ -264,8 +264,8 @@ static int check_head(struct numbering *n, const struct event_record *e, size_t 
     return 0;
 }
 
-// A copy begins with the turns that it has inherited, of which the event names the last one. A turn that was written
-// behind them (turn.write) looks like one of them.
+// A fork begins with inherited turns; the event names the last inherited turn. A turn written behind the inherited
+// turns (turn.write) looks like an inherited turn.
 static int check_opened(struct numbering *n, const struct event_record *e, size_t i,
                         struct err *err) {
     int64_t n_inherited = 0;

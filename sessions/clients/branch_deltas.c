@@ -158,8 +158,8 @@ static void fill(const struct turn *t, int32_t i, struct sample_cursor *c, size_
     c->text = end;
 }
 
-// The answer's tokens and those of the samples take turns, so that no answer runs ahead of the others
-// for a client that reads slowly. The end comes behind all of them.
+// The answers of the turn alternate token by token, so that a slow client gets all answers at the same pace. The turn's
+// end follows the last token.
 bool branch_deltas_next(const struct session *s, struct attachment *a,
                         const struct event_record *next, size_t max_text,
                         struct session_event *out) {

@@ -415,7 +415,7 @@ size_t placement_choose(const struct placement *p, const struct placement_turn *
         return n;
     }
     if (n < cap) return n;
-    DL_FOREACH(p->instances, i) { // it may be with one that has more turns than all of these
+    DL_FOREACH(p->instances, i) { // an instance with more turns may have the file
         if (i->model != t->model || !instance_takes_turns(i) || !has_file(i, t)) continue;
         out[n - 1] = i;
         to_front(out, n - 1);

@@ -1,21 +1,21 @@
-// Turns that have lost their instance: it has failed, or it is drained and gives them back. Each waits,
-// then goes on with another instance of its model (or the same one, opened again) behind the tokens that
-// it has drawn. Draws depend on the seed and the position alone, so the answer is the one that it would
-// have been; clients see a pause. See failover.h.
+// Turns that have lost their instance, because the instance has failed or is drained. Each turn waits, then goes on
+// with another instance of its model (or the same instance, opened again) behind the tokens already drawn. Draws depend
+// on the seed and the position alone, so the answer has the same tokens as without the loss; clients see a pause. See
+// failover.h.
 //
 //   the turn's end on its instance --failover_take--> waits --failover_continue--> runs elsewhere
-//                                        '--> ends: it was cancelled, or it is poisoned
+//                                        '--> ends: the turn was cancelled, or is poisoned
 //
-// A turn that ran when its instance failed is a suspect: its input may be the cause. Suspects go on one
-// after another. Each runs alone until it has drawn one more token, so that the next failure shows which
-// one is the cause. A turn whose second instance fails before that is poisoned: it ends with an error. A
-// turn that makes progress between two failures is never poisoned, however often its instances fail.
+// A turn that ran when its instance failed is a suspect: its input may be the cause. Suspects go on one after another.
+// Each suspect runs alone until it has drawn one more token, so that the next failure shows which turn is the cause. A
+// turn whose second instance fails before that token is poisoned: the turn ends with an error. A turn that makes
+// progress between two failures is never poisoned, however often its instances fail.
 //
-// A turn for which its instance had no memory goes on in the same way, after a pause. Without a token it tries
-// that SHORT_MAX times: then its memory cannot be had, and it ends with the engine's error.
+// A turn whose instance had no memory for it goes on in the same way, after a pause. After SHORT_MAX such pauses
+// without a new token, the turn ends with the engine's error.
 //
-// A turn with several answers (samples, beams) keeps their state in its engine alone: it runs again from
-// its start, and what clients have of it is dropped when it comes again.
+// The state of a turn with several answers (samples, beams) exists in its engine alone. Such a turn runs again from its
+// start, and tokens that clients have already are not sent again.
 #include "sessions/migration/failover.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -134,7 +134,7 @@ void failover_trial_over(struct sessions *ss, uint64_t turn) {
     if (ss->trial == turn) ss->trial = 0;
 }
 
-// While its cache is on its way from an instance that drains, it waits for that.
+// A turn waits while its session's cache is on its way from an instance that drains.
 static bool waits_for_cache(const struct session *s) {
     if (s->cache == PLACE_TRAVELS) return true;
     return s->cache != PLACE_NONE && s->instance && s->instance->state == INSTANCE_DRAINING &&

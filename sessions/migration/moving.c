@@ -1,10 +1,10 @@
-// Draining an instance, and losing one. An instance that drains takes no turns. Those that it has end
-// there or go on elsewhere (failover.c), and the caches of its sessions go to other instances of the
-// model, a few at a time. When an instance is lost, all that it had is gone. See moving.h.
+// Draining an instance, and losing one. An instance that drains takes no new turns. Its running turns end there or go
+// on elsewhere (failover.c), and the caches of its sessions move to other instances of the model, a few at a time. When
+// an instance is lost, all caches and turns on it are gone. See moving.h.
 //
-// A session whose cache travels lives on the instance that the cache leaves, then, when that one has
-// given it away, on the one that gets it. A turn that comes meanwhile goes to its instance, or to another one if
-// that drains; if the cache is not there, the log is computed again, and a late cache is freed.
+// While a session's cache travels, the session belongs to the source instance until the cache has left, then to the
+// target. A turn that arrives meanwhile goes to the session's instance, or to another instance if the session's
+// instance drains. If the cache has not arrived there, the log is computed again, and the late cache is freed.
 #include "sessions/migration/moving.h"
 #include "base/err.h"
 #include "base/log.h"

@@ -1,7 +1,7 @@
 // The door of all requests: finding the session of each, and waiting for the store. See requests.h.
 //
-// A session that is not in memory is read first. Requests for it wait in the order in which they came,
-// and so do requests for a session that is being opened or deleted, or whose older turns are being read.
+// A session that is not in memory is read first. Requests wait, in order, while their session is being read, opened or
+// deleted, or while its older turns are being read.
 #include "sessions/requests/requests.h"
 #include "base/err.h"
 #include "base/log.h"
@@ -100,7 +100,7 @@ static void settle_memory(struct sessions *ss, const struct request *r, int rc) 
     if (rc == E_NOMEM) refuse_memory(ss, r);
 }
 
-// The request ends the one that a worker prepares, so it need not wait for the worker.
+// Whether the request ends the turn that a worker is preparing: then the request need not wait for the worker.
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
                 (r->kind == REQUEST_CANCEL && !r->cancel.replay && r->turn == TURN_HEAD);

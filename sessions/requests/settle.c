@@ -1,8 +1,8 @@
 // Settling: saving, delivering, starting queued turns and leaving memory. See settle.h.
 //
 // Handlers change sessions and touch them. When the outermost call is about to return, each touched
-// session is settled once. So a handler need not know what its change makes possible, and it never
-// frees a session that its caller still holds: only settling frees.
+// session is settled once. So a handler need not know what its change makes possible. Only settling frees sessions, so
+// no handler frees a session that its caller still holds.
 #include "sessions/requests/settle.h"
 #include "base/metrics.h"
 #include "sessions/caches/routing.h"
@@ -87,7 +87,7 @@ void service_used(struct session *s) {
     service_touch(s);
 }
 
-// Removes it from the metrics, and from all lists except those of its clients and of touched sessions.
+// Removes the session from the metrics, and from all lists except its clients' and the list of touched sessions.
 static void unlist(struct session *s) {
     show_state(s, -1);
     routing_leave(s);

@@ -19,8 +19,8 @@ int64_t service_now_ms(const struct sessions *ss) {
     return clock_wall_us(ss->clock) / 1000;
 }
 
-// Another owner's session of the same id has another key, so that looking for it takes as long as for one
-// that does not exist.
+// Keys contain the owner, so looking for another owner's session takes as long as looking for a session that does not
+// exist.
 struct session *service_find(struct sessions *ss, const char *owner, const char *id) {
     struct hash128 name = session_name(ss->name_key, owner, id);
     struct session *s;

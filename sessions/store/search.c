@@ -2,10 +2,10 @@
 //
 // A search of fourteen words over 26,000 sessions takes 140 ms, in which other owners' lists would
 // wait. So a search runs in slices: a slice looks up at most SLICE_ROWS rows of one word, and the reader
-// serves other owners before the next slice. Between slices, the search keeps the sessions that have all
-// earlier words, and those found so far that have this one. Each slice sees the database as it is then.
+// serves other owners before the next slice. Between slices, the search keeps two lists: the sessions that have all
+// earlier words, and the sessions found so far that have the current word. Each slice sees the database of its moment.
 //
-// A prefix, as the last word is, cannot be cut: FTS5 collects all of its rows first.
+// The last word is a prefix, whose look-up cannot be cut: FTS5 collects all rows of a prefix first.
 #include "base/err.h"
 #include "sessions/store/db.h"
 #include <stdio.h>
@@ -25,9 +25,9 @@ struct found {
 struct store_search {
     struct buf terms; // n_terms, each NUL-terminated
     int n_terms, at;
-    size_t term;            // where the one at `at` begins
-    int64_t after;          // of its rows, those up to this one have been looked up
-    struct found all, here; // with all words before; with this one
+    size_t term;            // where the current term, number `at`, begins
+    int64_t after;          // the current term's last row that has been looked up
+    struct found all, here; // sessions with all earlier terms; with the current term
 };
 
 // Of a blank at p its bytes, else 0; also the blank of Chinese and Japanese, U+3000.
@@ -113,8 +113,8 @@ static size_t end_of_session(const struct found *f, size_t at) {
     return end;
 }
 
-// A session that has this word and all before: keeps the rows that have both or, if no row has, those that
-// had most of the words. Writes over all->hits, never more rows than it has read there.
+// A session that has the current word and all earlier words: keeps the rows that have both or, if no row has both, the
+// rows that had most of the earlier words. Writes over all->hits, never more rows than it has read there.
 static size_t join_session(struct hit *out, const struct hit *before, size_t n_before,
                            const struct hit *here, size_t n_here) {
     size_t n = 0, k = 0;
@@ -131,7 +131,8 @@ static size_t join_session(struct hit *out, const struct hit *before, size_t n_b
     return n_before;
 }
 
-// A word is over: s->all becomes the sessions that have it and all before, sorted by key and row.
+// The current word's rows have all been read: s->all becomes the sessions that have the word and all earlier words,
+// sorted by key and row.
 static void end_word(struct store_search *s) {
     struct found *all = &s->all, *here = &s->here;
     size_t n = 0;

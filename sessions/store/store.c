@@ -22,9 +22,9 @@
 #define EMPTY_BUSY_US 5000000 // under load, the log is emptied of deleted rows this often
 #define NEWS_US 500000        // between two looks for imports and at the files
 #define RETRY_US 1000000      // after a reader or a full disk was in the way
-#define LAST_STEPS_US 500000  // of merging at a stop; the next start goes on
+#define LAST_STEPS_US 500000  // of merging at a stop; the next start finishes it
 #define BUSY_WAL_FRAMES 1024  // under load, a log of this size (4 MiB) is checkpointed
-#define HOLD_WAL_FRAMES 8192  // and from this one on reads are held for it
+#define HOLD_WAL_FRAMES 8192  // from this size on, reads are held for a checkpoint
 #define HOLD_US 5000          // between two attempts
 
 // Reads that a turn waits for do not wait for lists and exports, and these do not wait for searches.
@@ -148,12 +148,12 @@ static void hold_reads(struct store *st, bool hold) {
     st->held_us = clock_mono_us(&clock_system);
 }
 
-// SQLite begins the log anew when all of it is in the database and no read uses it. Reads that come
-// without a pause would let it grow without a bound. So now and then they are held until one attempt
-// was made without them: lists first, for as long as one takes, then the reads that turns wait for,
-// which are short. They do not wait for success, because another process may be reading.
+// SQLite restarts the write-ahead log when the database has all of the log and no read uses it. Reads without a pause
+// would let the log grow without bound. So now and then the store holds new reads until one attempt was made without
+// any: first lists, until the running list ends, then the reads that turns wait for, which are short. Reads go on even
+// if the attempt fails, because another process may be reading.
 //
-// A commit waits for the checkpoint before it: of 16 MiB that took 20 to 130 ms, of 4 MiB 5 to 30.
+// A commit waits for the checkpoint before it: a checkpoint of 16 MiB took 20 to 130 ms, one of 4 MiB 5 to 30 ms.
 static void tend_log(struct store *st) {
     bool alone = st->holding && !reads_hold(st->readers[READ_LISTS], true) &&
                  !reads_hold(st->readers[READ_SEARCHES], true) &&

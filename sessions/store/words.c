@@ -26,7 +26,7 @@
 #define TAG_BYTES STORE_TAG_BYTES
 #define TERM_BYTES 32768 // FTS5 cuts off what is longer
 
-// A fixed key: the tags are on disk. It keeps them short for names of any length.
+// The key is fixed because tags are on disk. A hash keeps tags short for names of any length.
 void store_owner_tag(const void *owner, size_t len, char tag[STORE_TAG_BYTES + 1]) {
     static const uint64_t key[2] = {0x7061726c65790003u, 0x6f776e6572746167u};
     snprintf(tag, TAG_BYTES + 1, "%016llx", (unsigned long long)siphash128(key, owner, len).lo);

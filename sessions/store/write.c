@@ -46,8 +46,8 @@ static int insert_session(struct store_db *db, const struct session_record *r, s
     return rc;
 }
 
-// Made with the first of them: few databases have any, and as long as the schema fits one page, a file
-// that was cut short is read as far as it goes.
+// The table is made with the first client's table of virtual tokens, because few databases need it: while the schema
+// fits one page, a file that was cut short can be read up to the cut.
 static const char prompts[] =
     "CREATE TABLE IF NOT EXISTS prompts (session INTEGER PRIMARY KEY REFERENCES sessions(key) ON "
     "DELETE CASCADE, data BLOB NOT NULL) STRICT";

@@ -1,17 +1,15 @@
 // Answers and turns in the client's own words. See edit.h.
 //
-// An edit makes a finished turn beside the one it edits, with the same parent and input and the given
-// words as its answer, and moves the head to it: a version like those of versions.c, of which no event
-// speaks. Its `branch` is {"edited":T}: nothing of it was sampled, so it cannot be replayed. It ends
-// without an end token, as an answer that was stopped does: the next message closes it, and a
-// continuation goes on with it.
+// An edit makes a finished turn beside the edited turn, with the same parent and input and the given words as its
+// answer, and moves the head to the new turn. Like the versions of versions.c, the new turn has no event. Its `branch`
+// is {"edited":T}: no token was sampled, so the turn cannot be replayed. The answer has no end token, like an answer
+// that was stopped: the next message closes the answer, and a continuation extends it.
 //
-// An answer that a client sends back and that its log shows the model otherwise (struct given_answer) is
-// such a turn too, with an input of its own and "sent_back":true in its `branch`. It begins the next turn's
-// request.
+// A client may send an answer back in another form than the log has (struct given_answer). The next turn's request then
+// begins with such a turn, with an input of its own and "sent_back":true in its `branch`.
 //
-// WRITE makes a finished turn of a message and an answer that the client brings, with the `branch` {"written":true}: of a
-// conversation from elsewhere, or of one that goes on under another model or system prompt.
+// WRITE makes a finished turn of a message and an answer that the client brings, with the `branch` {"written":true}: of
+// a conversation from elsewhere, or of one that goes on under another model or system prompt.
 #include "sessions/turns/edit.h"
 #include "base/err.h"
 #include "base/json.h"

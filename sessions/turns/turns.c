@@ -345,8 +345,8 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     return rc;
 }
 
-// A session of which only a refused turn was asked goes with its last client, as one that was opened for a turn does: an
-// untitled, empty one is of no use to its user.
+// An untitled session whose only turn was refused is deleted with its last client, like a session that was opened for a
+// turn: an empty session is of no use to its user.
 static void note_unused(struct session *s) {
     if (s->n_turns > 0 || s->preparing || s->awaits_turn || s->life != LIFE_LIVE) return;
     if (s->rec.title && s->rec.title[0]) return;
@@ -355,8 +355,8 @@ static void note_unused(struct session *s) {
     save_now(s);
 }
 
-// Refuses a turn for what it asks. A refusal for the moment (no memory, a server that shuts down: see refused) leaves the
-// session where its client will ask again.
+// Refuses a turn for what it asks. A refusal for the moment (no memory, a server that shuts down: see refused) leaves
+// the session where its client will ask again.
 static int refuse_input(struct session *s, const struct request *r, const struct err *err) {
     if (r->attach && err->code != E_BUSY && err->code != E_NOMEM) note_unused(s);
     return refuse_err(s->service, r, err);

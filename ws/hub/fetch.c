@@ -73,7 +73,7 @@ struct piece {
     struct transfer transfer;
     int64_t from, to;    // [from, to) of the file
     int64_t got;         // bytes that have arrived
-    int64_t flushed;     // of them, those that are written
+    int64_t flushed;     // bytes of `got` that are written
     int64_t skip;        // bytes to skip of an answer that begins with the file's first byte
     char *held;          // (FETCH_PIECE_BYTES) [flushed, got) wait here
     int64_t start_at_ms; // PIECE_WAITS: the next try
@@ -82,8 +82,8 @@ struct piece {
     enum { PIECE_IDLE, PIECE_WAITS, PIECE_RUNS, PIECE_ARRIVED } state;
 };
 
-// Whether the host serves ranges. The first piece finds out, while the others wait. Without ranges one answer brings the
-// whole file, the bytes already written are skipped, and after a cut the host sends all of it again.
+// Whether the host serves ranges. The first piece finds out, while the others wait. Without ranges one answer brings
+// the whole file, the bytes already written are skipped, and after a cut the host sends all of it again.
 enum ranges { RANGES_UNKNOWN, RANGES_SENT, RANGES_NONE };
 
 struct download {

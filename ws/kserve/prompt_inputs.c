@@ -16,7 +16,7 @@ struct prompt_reading {
     struct err *err;
 };
 
-// A row's value in a tensor that has one for each row, or one for all.
+// A row's value in a tensor with one value for each row, or one value for all rows.
 static double value_of(const struct tensor *t, size_t row) {
     return tensor_number(t, t->n == 1 ? 0 : row);
 }

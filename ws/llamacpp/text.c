@@ -27,7 +27,7 @@ struct text_call {
 
 // --- /tokenize ---
 
-// Their form of a piece: its text, or its bytes where they are no text.
+// llama.cpp's form of a piece: text, or an array of bytes if the bytes are not UTF-8.
 static void put_piece(const struct text_call *c, int32_t id) {
     size_t len = 0;
     const char *bytes = engine_token_bytes(c->engine, id, &len);

@@ -241,7 +241,7 @@ bool auth_needs_token(const struct auth *a) {
 static const struct auth_token *find(const struct auth *a, const unsigned char *digest) {
     const struct auth_token *found = NULL;
     for (size_t i = 0; i < a->n_tokens;
-         i++) // all of them, so that the time does not depend on the token
+         i++) // never stops early: the time must not depend on the token
         if (CRYPTO_memcmp(a->tokens[i].digest, digest, sizeof(a->tokens[i].digest)) == 0)
             found = &a->tokens[i];
     return found;

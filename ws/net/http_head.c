@@ -74,7 +74,7 @@ static char *next_line(char **text, char *end) {
     return line;
 }
 
-// Also finds an end that is refused later, so that its sender gets an answer.
+// Also finds the end of a head that is refused later, so that the client gets an answer.
 size_t http_head_find(const char *text, size_t len) {
     const char *p = text, *end = text + len;
     while (p < end && (p = memchr(p, '\n', (size_t)(end - p)))) {

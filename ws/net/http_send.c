@@ -8,7 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-#define SEND_BYTES 262144  // in one event: others get their turn
+#define SEND_BYTES 262144  // in one event, before other connections
 #define REPLY_US 120000000 // for a whole reply, however slowly it is read
 
 void http_set_deadline(struct http *h, int64_t us) {

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #define BACKLOG 1024
-#define ACCEPTS_PER_ROUND 64 // so that a storm of connections cannot starve those that are in
+#define ACCEPTS_PER_ROUND 64 // so that a storm of new connections cannot starve accepted ones
 #define PAUSE_MS 100         // out of descriptors: the kernel would report the queue for ever
 
 struct listener {

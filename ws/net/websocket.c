@@ -1,5 +1,4 @@
-// libwebsockets: its options, its callbacks on their way to the protocol, and its calls. See
-// websocket.h.
+// libwebsockets' options, callbacks (passed on to the protocol) and calls. See websocket.h.
 #include "ws/net/websocket.h"
 #include "base/log.h"
 #include "ws/net/peer.h"
@@ -80,8 +79,8 @@ static void close_gate(struct peer *p) {
 
 // --- without a token ---
 
-// Counts ticks, not time: if this thread did not run for a while, the hello may wait unread in the socket. Then one
-// tick comes for all missed ones.
+// Counts ticks, not time: if this thread did not run for a while, the hello may wait unread in the socket. All
+// missed ticks then come as one.
 static void on_hello_timer(uv_timer_t *handle) {
     struct net *n = handle->data;
     double timeout_ticks = n->config->hello_timeout * 1e3 / HELLO_TICK_MS;

@@ -33,8 +33,8 @@ void completions_logprobs_clear(struct completions_logprobs *l) {
     l->n = 0;
 }
 
-// A token as a string: a value, or (colon) a name. One without text, as all are without a tokenizer, has
-// its id for a name, as vLLM writes it, so that names differ.
+// A token as a string: a value, or (colon) a member's name. A token without text is named by its id, as vLLM does, so
+// that names differ; without a tokenizer, no token has text.
 static void put_token(struct buf *out, const struct engine *e, int32_t id, bool colon) {
     size_t len = 0;
     const char *s = engine_token_bytes(e, id, &len);

@@ -1,8 +1,8 @@
-// POST /v1/embeddings: a session and a turn of one token for each input, deleted when its embedding is there.
-// The turn's context output is the mean of the input's hidden states after the final norm, or the last one
-// ("pooling", or as the model's files say); it is cut to `dimensions` and brought to length 1, unless these files leave
-// that out. A few inputs are under way at a time, so
-// that a long list neither takes all places nor meets its owner's limit on turns. See openai.h.
+// POST /v1/embeddings: a session and a turn of one token for each input, deleted when its embedding is there. The
+// turn's context output is the mean of the input's hidden states after the final norm, or the last one ("pooling", or
+// as the model's files say). The vector is cut to `dimensions`, and scaled to length 1 unless the files say otherwise.
+// A few inputs run at a time, so that a long list neither takes all places nor meets its owner's limit on turns. See
+// openai.h.
 #include "base/base64.h"
 #include "base/json_form.h"
 #include "ws/openai/embeddings_request.h"
@@ -69,8 +69,8 @@ static void reply(struct embeddings *e) {
 
 // --- embeddings ---
 
-// Reads the embedding from the turn's context, cuts it and, with unit_length, scales it to length 1. NULL: no memory, or the
-// context has none.
+// Reads the embedding from the turn's context, cuts it and, with unit_length, scales it to length 1. NULL: no memory,
+// or the context has none.
 static float *read_vector(const char *context, int32_t n, bool unit_length) {
     cJSON *json = context ? cJSON_Parse(context) : NULL;
     const cJSON *item, *list = cJSON_GetObjectItemCaseSensitive(json, "embedding");

@@ -142,8 +142,7 @@ bool responses_record_in_conversation(const struct responses_record *r) {
     return cJSON_IsObject(json_member(json_member(r->note, "echo"), "conversation"));
 }
 
-// A note begins with its prefix and revision. It is a string in the request, so each of its quotes has a
-// backslash before it.
+// A note begins with its prefix and revision. The note is a string in the request's JSON, so its quotes are escaped.
 static const char note_begin[] = "\"note\":\"{\\\"prefix\\\":\\\"";
 #define PREFIX_DIGITS 16
 static bool note_begins(const struct responses_record *r, const char *with, bool without) {

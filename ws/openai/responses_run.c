@@ -30,7 +30,7 @@ struct responses_run {
     struct responses_lookup *lookup;
     struct responses_record *past; // (n_past) newest first
     size_t n_past, cap_past;
-    struct responses_session conversation; // that it is given in; no note: in none
+    struct responses_session conversation; // of the request; no note: none
     int64_t looking_at;                    // turn of it
     struct service_job job;
     struct completion *completion;
@@ -314,8 +314,8 @@ static void look(struct responses_run *run, const struct responses_id *id) {
 
 // --- the conversation ------------------------------------------------------
 
-// Turns of the session are read from the newest one back. The newest one may suffice: it has seen all items, and its
-// cache is continued. Otherwise the conversation is rebuilt, and found in its session by its words
+// Turns of the session are read from the newest back. If the newest turn has seen all items, its cache is continued.
+// Otherwise the conversation is rebuilt from all turns, and its words find the cache in the session
 // (ws/completion/README.md).
 static void look_back(struct responses_run *run, int64_t turn);
 

@@ -19,8 +19,8 @@ struct flight {                 // a request that came
     struct flight *prev, *next; // of the socket, in their order
     struct responses_socket *socket;
     char stream_id[RESPONSES_STREAM_ID_MAX + 1];
-    struct responses_request *request; // while it waits for those before it in its lane
-    struct responses_run *run;         // NULL: it waits
+    struct responses_request *request; // while it waits for earlier requests of its stream
+    struct responses_run *run;         // NULL: the request waits
     bool stored;
     bool done; // to be freed by the socket's push
 };

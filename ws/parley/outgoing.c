@@ -101,7 +101,7 @@ static void drop_ready(struct outgoing *o, size_t i) {
     memmove(o->ready + i, o->ready + i + 1, (--o->n_ready - i) * sizeof(*o->ready));
 }
 
-// Encodes the next event of s into tx. false: there is none that this client may get yet.
+// Encodes the next event of s into tx. false: this client may not get the next event yet, or there is none.
 static bool next_event(struct outgoing *o, struct session *s, struct session_event *ev) {
     if (session_next_event(s, o->socket.follower.client, EVENT_TEXT_BYTES, ev) != 1) return false;
     protocol_write_event(outgoing_tx(o), &o->socket.service->gaps, ev, session_id(s),

@@ -16,13 +16,13 @@
 
 #define ACCEPTS 32      // calls that gRPC may hand over before the net thread looks
 #define CALLS_MAX 4096  // of all connections
-#define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 lets its others wait
+#define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 makes further calls wait
 #define TICK_MS 1000
 #define FASTEST_PINGS_MS 5000 // clients of gRPC may not ping more often than every 10 s
-// Without a call for so long, a closing server cuts the connections that are left: a client that reads its GOAWAY has
-// closed its own by then, and gRPC's synchronous clients read nothing between calls.
+// A closing server cuts the connections that are left after this time without a call. A client that reads its GOAWAY
+// has closed its connection by then; gRPC's synchronous clients read nothing between calls.
 #define QUIET_US 1000000
-// How long a call's message may take to arrive: this, and its longest size at this rate.
+// A call's message may take RECEIVE_US to arrive, and the time that its longest size takes at this rate.
 #define RECEIVE_US 10000000
 #define RECEIVE_BYTES_PER_SECOND 4096
 #define RECEIVE_LONG_BYTES_PER_SECOND (256 << 10) // after max_message_bytes
