@@ -398,7 +398,7 @@ free:
     return rc;
 }
 
-// Saves all that is not on disk yet, in a few attempts, and logs what it cannot save.
+// Saves all sessions that are not on disk yet, in a few attempts, and logs the sessions that it cannot save.
 static void save_everything(struct sessions *ss) {
     int64_t deadline = clock_mono_us(&clock_system) + CLOSE_WAIT_US;
     for (int attempt = 0; attempt < CLOSE_ATTEMPTS; attempt++) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-// A long event that many follow is written to some of them, then other connections are served.
+// A long event with many followers is written to some followers for this time, then other connections are served.
 #define PUSH_US 1000
 #define STALL_PATIENCE_US 5000000
 // The low bits of a number are a slot, the others count.

@@ -1,6 +1,7 @@
-// Opens the instances of a start. Engine processes load side by side, except those that share a GPU: each sizes
-// its cache by the memory that the one before it has left free. Those on the CPU share the free memory
-// (engine_options.n_beside). Instances without a process of their own open one after another on the calling thread.
+// Opens the instances of a start. Engine processes load side by side, but processes that share a GPU load one after
+// another: each sizes its cache by the memory that the process before has left free. Processes on the CPU share the
+// free memory (engine_options.n_beside). Instances without a process of their own open one after another on the calling
+// thread.
 //
 //   WAITS --> OPENS --> OPENED
 //     |         '-----> FAILED: the others are given up

@@ -84,7 +84,7 @@ static void drain(struct server *srv) {
     int64_t now = net_now_us();
     if (s->state == SERVICE_DRAINING) {
         // Clients get the end of a turn when its record is committed, a little later. A request that
-        // waits for another one of its sequence has no turn yet.
+        // waits behind another request of its sequence has no turn yet.
         bool settled = sessions_settled(s->sessions) && s->kserve->n_infers == 0;
         if (!settled && now < srv->drain_until_us) return;
         log_info("server.closing", "turns_cut=%d clients=%zu", sessions_n_running(s->sessions),
@@ -129,7 +129,7 @@ static void on_terminate(uv_signal_t *handle, int number) {
     begin_drain(srv);
 }
 
-// Also where nothing runs on them, so that no turn is sent there.
+// Notes idle instances too, so that no turn is sent to a lost instance.
 static void note_lost_instances(struct service *s) {
     const struct instance *i = sessions_placement(s->sessions)->instances;
     struct engine_load load;

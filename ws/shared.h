@@ -1,5 +1,5 @@
-// GET /share/TOKEN: a session as its link shows it, without an access token (sharing). Every token that opens nothing
-// gets the same 404: a malformed one, a wrong one, one that was taken back, and any while sharing is off.
+// GET /share/TOKEN: a session as its link shows it, without an access token (sharing). Tokens that are
+// malformed, wrong or revoked get the same 404, and so does every token while sharing is off.
 #pragma once
 #include "ws/net/http.h"
 

@@ -1,12 +1,12 @@
 // Hands idle sessions of a hot instance to another one of its model, with their caches, ahead of their next turns.
 // See balance.h.
 //
-// An instance is hot against another one when all its places are taken and half of the other's are free
-// (crowded), or when its cache is nearly full and the other's is not (full). Then the session that has been idle
-// longest goes as it would at a drain (moving.c), one at a time.
+// An instance is hot when all its places are taken while half of another instance's are free (crowded), or when its
+// cache is nearly full while another instance's is not (full). Then its longest idle session moves there as at a drain
+// (moving.c), one session at a time.
 //
-// It goes only to an instance with a smaller share of sessions, which stays smaller with this one. So each
-// session that goes makes the shares more equal, the way back is barred, and without new sessions it ends.
+// A session moves only to an instance whose share of sessions stays smaller than the hot instance's. So each move makes
+// the shares more equal, no session moves back, and without new sessions the moves end.
 #include "sessions/migration/balance.h"
 #include "base/log.h"
 #include "sessions/migration/moving.h"

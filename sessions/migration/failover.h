@@ -3,8 +3,8 @@
 #include "sessions/state/service.h"
 
 enum failover_why { FAILOVER_LOST, FAILOVER_DRAINED };
-// Whether the turn can continue elsewhere after this end: it yielded, or its instance failed and another
-// one, or the same one once it is opened again, can take it. False: the turn has ended.
+// Whether the turn can continue after this end: the turn yielded, or its instance failed and another instance, or the
+// same instance when it is open again, can take the turn. False: the turn has ended.
 bool failover_applies(const struct session *s, const struct engine_event *done);
 void failover_take(struct session *s, struct turn *t, const struct engine_event *done);
 void failover_continue(struct sessions *ss); // submits waiting turns where an instance has room

@@ -1,10 +1,10 @@
 // A turn and all below it leave the record. See erasure.h.
 //
-// Turns keep their numbers, so an erased one leaves an empty row: a turn that was cancelled before it
-// began, with the error code `deleted`, that no list, page or path has. Its input, answer, tokens and
-// words in the index go, in the same commit as the move of the head to before it; the store then cleans
-// the bytes (store/tidy.c). Numbers of its events stay taken: one *lost* event stands for each run of
-// them but the end, so that a client's `after` keeps its meaning.
+// Turns keep their numbers, so an erased turn leaves an empty row: a turn that was cancelled before it began, with the
+// error code `deleted`, which no list, page or path shows. One commit removes its input, answer, tokens and words in
+// the index, and moves the head to the turn before; the store then cleans the bytes (store/tidy.c). The numbers of its
+// events stay taken, so that a client's `after` keeps its meaning: one *lost* event replaces each run of its events but
+// the end.
 //
 // Memory changes after the commit, when nothing can fail any more. Until then requests for the session
 // wait, as they do while turns are read.

@@ -103,7 +103,7 @@ int columns_own(const struct record_table *t, void *to);
 // --- SQL ---------------------------------------------------------------------
 
 int columns_version(void); // of the schema: the newest column's
-// Statements that make the tables as of a version, and that take them to it from the one before.
+// Statements that create the tables of a version, and that migrate the tables of the version before to it.
 int columns_create(const struct record_table *tables, size_t n, int version, struct buf *out);
 int columns_migrate(const struct record_table *tables, size_t n, int version, struct buf *out);
 // Copies a statement. {TABLE:names}, {TABLE:values}, {TABLE:sets}, {TABLE:reads} and {TABLE:copies}

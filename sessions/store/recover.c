@@ -9,7 +9,7 @@
 
 static const char *const steps[] = {
     "CREATE TEMP TABLE cut_off AS SELECT session, turn FROM turns WHERE finish_reason IS NULL",
-    // A running turn's tokens are newer than its row and its session's, which its start wrote.
+    // The rows of a running turn and its session were written at the turn's start; its tokens are newer.
     "UPDATE turns SET n_output = coalesce((SELECT sum(length(ids) / 4) FROM tokens p WHERE "
     "p.session = turns.session"
     " AND p.turn = turns.turn), 0) WHERE finish_reason IS NULL",

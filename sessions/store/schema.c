@@ -83,7 +83,7 @@ static int run_migrations(struct store_db *db, void *version, struct err *err) {
     return rc;
 }
 
-// In one transaction: after a crash the file is what it was, and its older program opens it.
+// In one transaction: after a crash the file is unchanged, and the older program can open it.
 int store_schema_migrate(struct store_db *db, struct err *err) {
     int64_t version = 0, began = clock_mono_us(&clock_system);
     TRY(store_schema_check(db, err));

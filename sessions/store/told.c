@@ -7,8 +7,8 @@
 
 #define OF_A_DIGEST 8 // the newest: repeated questions, and answers in another form
 
-// The session of the newest turn with this digest: a given session (?4, an id), what was forked from
-// it, and so on, or any.
+// The session of the newest turn with this digest: any session, or only the session with the id ?4, its forks, and the
+// forks of forks.
 static const char SQL_SESSION[] =
     "SELECT s.key, s.id FROM turns t JOIN sessions s ON s.key = t.session JOIN "
     "models m ON m.key = s.model WHERE t.told = ?1 AND s.owner = ?2 AND m.fingerprint = ?3 AND "
@@ -77,8 +77,9 @@ static bool has_session(struct store_db *db, const char *owner, const char *id) 
     return id && store_read_key(db, owner, id, &key, NULL) == 0;
 }
 
-// A client that sends a conversation again adds to its deepest turn, so that one is enough, however long the
-// conversation is. Not so if its answer has thinking: that of earlier answers may have to be put back, too.
+// A client that sends a conversation again adds to its deepest turn, so the deepest turn is enough, however long the
+// conversation is. If its answer has thinking, all turns are needed: thinking of earlier answers may have to be put
+// back.
 static bool is_enough(struct store_told *q) {
     // A key cannot be within a value: quotes are escaped there.
     for (size_t i = 0; i < q->n_matches && !q->all; i++)

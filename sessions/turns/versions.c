@@ -1,12 +1,12 @@
 // The other branches of a turn (sampling n, beam_width) become versions of it. See versions.h.
 //
-// Each is a turn of its own beside the answered one: the same parent, input and settings, with its own
-// answer. So clients list them as siblings and move the head to them like to any other version, and
-// forks, exports, searches and replays find them without code of their own. No event names them;
-// their `branch` says which answer of the search or the draw each is.
+// Each version is a turn beside the answered turn, with the same parent, input and settings and its own answer. So
+// clients list versions as siblings and move the head to a version, and forks, exports, searches and replays handle
+// versions without special code. No event names a version; its `branch` says which answer of the search or the draw the
+// version is.
 //
-// They are added with the end of their turn, in one commit. They wait while a newer turn is not committed,
-// because a failing commit would take that turn back.
+// Versions are added with the end of their turn, in one commit. They wait while a newer turn is not committed, because
+// a failing commit would take the newer turn back.
 #include "sessions/turns/versions.h"
 #include "base/array.h"
 #include "base/err.h"

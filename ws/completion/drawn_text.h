@@ -1,6 +1,6 @@
-// Which of an answer's tokens belong to its text, and which stop sequence cut it off. Text comes later than its
-// tokens, since what may begin a stop sequence is held back; so tokens are counted by their bytes: a token whose
-// bytes begin before the end of the delivered text belongs to it. Net thread.
+// Which of an answer's tokens belong to its text, and which stop sequence ended the text. Text is delivered later than
+// its tokens, because text that may begin a stop sequence is held back. So tokens are counted by their bytes: a token
+// belongs to the delivered text if its bytes begin before the end of that text. Net thread.
 #pragma once
 #include "base/buf.h"
 #include "engine/engine.h"

@@ -10,7 +10,7 @@ struct event_tokens {                      // zeroed: empty
     size_t n;
 };
 void event_tokens_release(struct event_tokens *t); // a zeroed one is allowed
-// Whether the token ends an answer, so that it is no part of its text.
+// Whether the token ends an answer: such a token is not part of the text.
 bool event_tokens_is_end(const struct engine_info *info, int32_t id);
 // Adds a token with its alternatives (n_alternatives, the same number each time); a token that ends an
 // answer is left out. E_NOMEM.

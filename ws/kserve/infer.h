@@ -1,6 +1,6 @@
 // One inference: a turn for each row of its batch, followed until all turns have ended. Each row runs in a
 // session. Without a sequence these sessions are deleted at the end; the sessions of a sequence stay. When
-// one row of a sequence fails, the others are rewound, so that either all rows have the turn or none.
+// one row of a sequence fails, the other rows are rewound: either all rows have the turn, or no row has.
 //
 // Independent of the transport, which implements struct infer_client_ops. Net thread only.
 #pragma once

@@ -4,7 +4,7 @@
 #include "ws/net/peer.h"
 #include <string.h>
 
-// Its Origin is none of this server's own page.
+// Whether the request's Origin is not this server's own page.
 static bool is_foreign(const struct net *n, const struct http_head *h) {
     const char *origin = h->header[HEADER_ORIGIN];
     return *origin && !auth_origin_allowed(origin, h->header[HEADER_HOST], n->ssl != NULL, "");
@@ -41,7 +41,8 @@ void cors_put_permission(const struct http_head *h, struct buf *out) {
     buf_addz(out, "access-control-allow-methods: GET, HEAD, POST, PUT, PATCH, DELETE\r\n"
                   "access-control-max-age: 600\r\n");
     if (*wanted) buf_addf(out, "access-control-allow-headers: %s\r\n", wanted);
-    // Browsers let a page of the internet into a private network only with the server's consent. allowed_origins gives it.
+    // Browsers let a page of the internet into a private network only with the server's consent. allowed_origins gives
+    // it.
     if (strcmp(h->header[HEADER_CORS_PRIVATE], "true") == 0)
         buf_addz(out, "access-control-allow-private-network: true\r\n");
 }

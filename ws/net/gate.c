@@ -1,5 +1,5 @@
 // Watches for first frames with an epoll descriptor of its own, because libwebsockets owns the socket's
-// place on the loop. Edge-triggered, so that half of a frame's head wakes it once. See gate.h.
+// place on the loop. Edge-triggered: half of a frame's head wakes the gate once. See gate.h.
 #include "ws/net/gate.h"
 #include <errno.h>
 #include <stdlib.h>

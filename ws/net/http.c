@@ -243,7 +243,7 @@ static bool within_rate(struct http *h) {
     return false;
 }
 
-// A page's request, or its question if it may send one. true: it is answered here.
+// A request of a page, or a page's preflight request. true: this function has answered.
 static bool answer_page(struct http *h) {
     struct http_refusal r = cors_judge(h->net, &h->head);
     struct buf extra;

@@ -266,7 +266,7 @@ static void end_removed(struct net *n) {
     struct peer *p, *next;
     DL_FOREACH_SAFE(n->peers, p, next) {
         if (!peer_lost_token(p)) continue;
-        // A connection is one of these, and the peer may be freed with it.
+        // A connection is a guest's, a WebSocket or HTTP; the call may free the peer.
         if (p->guest)
             p->guest->lost_token(p->guest);
         else if (p->websocket)

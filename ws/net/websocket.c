@@ -253,7 +253,7 @@ static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user
         closed(p);
         if (p) peer_free(p);
         return 0;
-    // Only the head from websocket_adopt comes here. It asks for a sub-protocol that is served, or for none.
+    // Only heads from websocket_adopt arrive here: each asks for a served sub-protocol, or for none.
     case LWS_CALLBACK_FILTER_PROTOCOL_CONNECTION:
         return is_nameless(p) ? 0 : -1;
     case LWS_CALLBACK_ESTABLISHED:

@@ -91,8 +91,8 @@ static void put_call(struct json_writer *w, const struct chat_call *call) {
               (int)call->arguments.len, buf_z(&call->arguments));
 }
 
-// The field's servers have two names for it: llama.cpp, DeepSeek and SGLang the first, vLLM and OpenRouter the second.
-// Each client reads one of them; those that know both take one.
+// Thinking has two names: llama.cpp, DeepSeek and SGLang write the first, vLLM and OpenRouter the second. A client
+// reads one of the names, also if it knows both.
 static void put_thinking(struct json_writer *w, const char *text, size_t len) {
     json_form(w, "reasoning_content:%.*s,reasoning:%.*s", (int)len, text, (int)len, text);
 }

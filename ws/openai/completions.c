@@ -226,7 +226,7 @@ static void take_tokens(struct completions *c, struct choice *ch, const struct s
     for (size_t i = 0; ev->logprobs && i < ev->n_ids; i++) {
         uint64_t start = drawn_text_add(&ch->drawn, m->engine, ev->ids[i]);
         const struct engine_alternative *a = n_alt ? ev->alternatives + i * n_alt : NULL;
-        // Harnesses that score a prompt expect one more token after it, also one that ends the answer.
+        // Harnesses that score a prompt expect one more token after the prompt, even a token that ends the answer.
         if (request_of(c)->scores)
             completions_logprobs_add(&ch->log, m->engine, ev->ids[i], ev->logprobs[i], a,
                                      (int32_t)n_alt);
@@ -258,7 +258,7 @@ static void count(struct completions *c, const struct choice *ch, const struct t
     if (!request_of(c)->nothing) c->usage.completion_tokens += n->output_tokens;
 }
 
-// Those of a prompt's first choice count for all of its choices.
+// The first choice of a prompt has the prompt's scores for all choices.
 static bool has_scores(const struct completions *c, const struct choice *ch) {
     return request_of(c)->scores && index_of(c, ch) % request_of(c)->n == 0;
 }

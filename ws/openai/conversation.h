@@ -2,8 +2,8 @@
 // were added or deleted, and the metadata, are the session's note (sessions/state/request.h), JSON:
 //     {"conversation":1,"revision":R,"created_ms":T,"next":N,"metadata":{},
 //      "items":[{"n":0,"before":TURN,"item":{...}}],"deleted":["msg_..."]}
-// An added item stands before the turn that was the next one when it was added. `revision` changes with the
-// items: a response whose turn has the present one has seen all of them.
+// An added item has its place before the turn that followed its addition. `revision` changes with the items: a response
+// whose turn has the current revision has seen all items.
 // Pure functions, any thread.
 #pragma once
 #include "base/json.h"
@@ -26,9 +26,8 @@ int conversation_remove(cJSON *c, const char *id);
 int64_t conversation_chunk_of(const cJSON *c, const struct responses_id *id, const char *text);
 // An item that was added, borrowed. NULL: there is none, or it was deleted.
 const cJSON *conversation_added_item(const cJSON *c, int64_t index);
-// Appends a chunk to `items`, in order, with ids and without deleted items: the items added before turn
-// `chunk`, then those of that turn (NULL: it is not of this conversation). E_NOMEM; E_NOTFOUND: the turn's input is not on
-// record.
+// Appends a chunk to `items`, in order, with ids and without deleted items: the items added before turn `chunk`, then
+// those of that turn (NULL: it is not of this conversation). E_NOMEM; E_NOTFOUND: the turn's input is not on record.
 int conversation_chunk(const cJSON *c, const char *session, int64_t chunk,
                        const struct responses_record *turn, cJSON *items);
 // {"id","object":"conversation","created_at","metadata"}

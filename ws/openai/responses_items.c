@@ -168,7 +168,7 @@ static int read_call_output(cJSON *messages, const cJSON *item, const struct pla
     return openai_no_memory(at->f);
 }
 
-// The thinking in an item's encrypted_content. NULL: it has none that this server wrote, or there is no memory (E_NOMEM).
+// The words in an item's encrypted_content. NULL: this server did not write it, or there is no memory (*rc: E_NOMEM).
 static cJSON *read_encrypted(const cJSON *item, int *rc) {
     const char *given = json_string(item, "encrypted_content");
     size_t mark = strlen(RESPONSES_ENCRYPTED);
@@ -185,7 +185,7 @@ static cJSON *read_encrypted(const cJSON *item, int *rc) {
     return out;
 }
 
-// The item's thinking: its content, what a client keeps instead of it, or its summary. NULL: none, or an error.
+// The item's thinking: from its content, its encrypted_content or its summary. NULL: none, or an error (*rc).
 static cJSON *thinking_of(const cJSON *item, const struct place *at, int *rc) {
     const cJSON *content = json_member(item, "content"), *summary = json_member(item, "summary");
     *rc = 0;
@@ -206,8 +206,8 @@ static int read_reasoning(cJSON *messages, const cJSON *item, const struct place
     return openai_no_memory(at->f);
 }
 
-// A summary that takes the place of earlier items (/v1/responses/compact). What another server has encrypted is unreadable
-// here, so the model does not see it.
+// A summary that takes the place of earlier items (/v1/responses/compact). What another server has encrypted is
+// unreadable here, so the model does not see it.
 static int read_compaction(cJSON *messages, const cJSON *item, const struct place *at) {
     int rc = 0;
     cJSON *text = read_encrypted(item, &rc);

@@ -11,8 +11,8 @@ struct service;
 struct responses_references;
 
 bool responses_references_in(const cJSON *input); // it has any
-// Of an input that has references. Any thread. E_* with *f set: an id that is no item's (404), one that comes
-// twice, no memory.
+// Of an input that has references. Any thread. E_* with *f set: an unknown id (404), a
+// repeated id, no memory.
 int responses_references_read(struct responses_references **out, const cJSON *input,
                               struct completion_failure *f);
 void responses_references_free(struct responses_references *refs); // ends its look-up; NULL is fine

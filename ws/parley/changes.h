@@ -1,6 +1,6 @@
-// Changed sessions that wait to be sent to a watcher, each once however often it changed. They are stored
-// as numbers, which take little memory, and sent in rotation, so that one that changes all the time does
-// not delay the others.
+// Changed sessions that wait to be sent to a watcher. A session waits once, however often it changed. The list stores
+// session numbers, which take little memory, and sends the sessions in rotation, so that a session that changes all the
+// time does not delay the other sessions.
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>

@@ -244,8 +244,8 @@ static void store_answer(struct outgoing *o, const struct session_answer *a, str
 }
 
 // An answer about a session does not overtake earlier events of that session. session.attached does: the
-// client's next events are those after `after`, and so after the answer. The answer is encoded first: what
-// it points to may not outlive another call on its session.
+// client's next events are those after `after`, and so after the answer. The answer is encoded first, because the data
+// that it points to may not outlive another call on its session.
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct outgoing *o = (struct outgoing *)f;
     struct outbox held = {0};
