@@ -17,34 +17,21 @@ void anthropic_model_handle(void *user, struct http *h);
 void anthropic_shape_error(struct http *h, struct http_error *e, struct buf *body,
                            struct buf *extra);
 
-// Before OPENAI_ROUTES, whose /v1/models serves all others.
-#define ANTHROPIC_ROUTES                                                                           \
-    {.path = "/v1/messages",                                                                       \
-     .methods = HTTP_METHOD(HTTP_POST),                                                            \
-     .guarded = true,                                                                              \
-     HTTP_CONVERSATION,                                                                            \
-     .handle = anthropic_messages_handle,                                                          \
-     .decode = anthropic_messages_decode,                                                          \
-     .is_costly = completion_is_costly,                                                            \
-     .release = anthropic_messages_release,                                                        \
-     .shape_error = anthropic_shape_error},                                                        \
-        {.path = "/v1/messages/count_tokens",                                                      \
-         .methods = HTTP_METHOD(HTTP_POST),                                                        \
-         .guarded = true,                                                                          \
-         HTTP_CONVERSATION,                                                                        \
-         .handle = anthropic_messages_handle,                                                      \
-         .decode = anthropic_count_decode,                                                         \
-         .is_costly = completion_is_costly,                                                        \
-         .release = anthropic_messages_release,                                                    \
-         .shape_error = anthropic_shape_error},                                                    \
-        {.path = "/v1/models",                                                                     \
-         .only_with = HEADER_ANTHROPIC_VERSION,                                                    \
-         .methods = HTTP_METHOD(HTTP_GET),                                                         \
-         .guarded = true,                                                                          \
-         .handle = anthropic_models_handle,                                                        \
-         .shape_error = anthropic_shape_error},                                                    \
+#define ANTHROPIC_POST_ROUTE(address, reader)                                                      \
     {                                                                                              \
-        .path = "/v1/models/*", .only_with = HEADER_ANTHROPIC_VERSION,                             \
-        .methods = HTTP_METHOD(HTTP_GET), .guarded = true, .handle = anthropic_model_handle,       \
+        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
+        .handle = anthropic_messages_handle, .decode = reader, .is_costly = completion_is_costly,  \
+        .release = anthropic_messages_release, .shape_error = anthropic_shape_error                \
+    }
+#define ANTHROPIC_GET_ROUTE(address, handler)                                                      \
+    {                                                                                              \
+        .path = (address), .only_with = HEADER_ANTHROPIC_VERSION,                                  \
+        .methods = HTTP_METHOD(HTTP_GET), .guarded = true, .handle = handler,                      \
         .shape_error = anthropic_shape_error                                                       \
     }
+// Before OPENAI_ROUTES, whose /v1/models serves all others.
+#define ANTHROPIC_ROUTES                                                                           \
+    ANTHROPIC_POST_ROUTE("/v1/messages", anthropic_messages_decode),                               \
+        ANTHROPIC_POST_ROUTE("/v1/messages/count_tokens", anthropic_count_decode),                 \
+        ANTHROPIC_GET_ROUTE("/v1/models", anthropic_models_handle),                                \
+        ANTHROPIC_GET_ROUTE("/v1/models/*", anthropic_model_handle)

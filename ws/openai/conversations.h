@@ -13,17 +13,11 @@ void openai_conversations_release(void *decoded);
 void openai_conversations_handle(void *user, struct http *h);
 
 #define OPENAI_CONVERSATIONS_POST(address)                                                         \
-    {                                                                                              \
-        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
-        .handle = openai_conversations_handle, .decode = openai_conversations_decode,              \
-        .release = openai_conversations_release, .write_error = openai_write_error,                \
-        .put_headers = openai_put_headers                                                          \
-    }
+    OPENAI_ROUTE(address, HTTP_METHOD(HTTP_POST), HTTP_CONVERSATION,                               \
+                 .handle = openai_conversations_handle, .decode = openai_conversations_decode,     \
+                 .release = openai_conversations_release)
 #define OPENAI_CONVERSATIONS_ROUTES                                                                \
     OPENAI_CONVERSATIONS_POST("/v1/conversations"),                                                \
-        OPENAI_CONVERSATIONS_POST("/v1/conversations/*"), {                                        \
-        .path = "/v1/conversations/*",                                                             \
-        .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE), .guarded = true,              \
-        .max_body = 1024, .handle = openai_conversations_handle,                                   \
-        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
-    }
+        OPENAI_CONVERSATIONS_POST("/v1/conversations/*"),                                          \
+        OPENAI_ROUTE("/v1/conversations/*", HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE),      \
+                     .max_body = 1024, .handle = openai_conversations_handle)

@@ -20,26 +20,22 @@ void openai_write_error(struct buf *out, int status, const char *code,
 // x-request-id, and x-ratelimit-* of the owner's rates that are limited. In every reply of these routes.
 void openai_put_headers(const struct http *h, struct buf *out);
 
-#define OPENAI_POST_ROUTE(address, name, free_request)                                             \
+// A guarded route in OpenAI's form of errors and headers; its other members follow its methods.
+#define OPENAI_ROUTE(address, which, ...)                                                          \
     {                                                                                              \
-        .path = (address), .methods = HTTP_METHOD(HTTP_POST), .guarded = true, HTTP_CONVERSATION,  \
-        .handle = name##_handle, .decode = name##_decode, .is_costly = completion_is_costly,       \
-        .release = free_request, .write_error = openai_write_error,                                \
-        .put_headers = openai_put_headers                                                          \
+        .path = (address), .methods = (which), .guarded = true, .write_error = openai_write_error, \
+        .put_headers = openai_put_headers, __VA_ARGS__                                             \
     }
+// One whose body has a conversation, or as much text.
+#define OPENAI_POST_ROUTE(address, reader, handler, free_request)                                  \
+    OPENAI_ROUTE(address, HTTP_METHOD(HTTP_POST), HTTP_CONVERSATION, .handle = handler,            \
+                 .decode = reader, .is_costly = completion_is_costly, .release = free_request)
 #define OPENAI_ROUTES                                                                              \
-    {.path = "/v1/models",                                                                         \
-     .methods = HTTP_METHOD(HTTP_GET),                                                             \
-     .guarded = true,                                                                              \
-     .handle = openai_models_handle,                                                               \
-     .write_error = openai_write_error,                                                            \
-     .put_headers = openai_put_headers},                                                           \
-        {.path = "/v1/models/*",                                                                   \
-         .methods = HTTP_METHOD(HTTP_GET),                                                         \
-         .guarded = true,                                                                          \
-         .handle = openai_model_handle,                                                            \
-         .write_error = openai_write_error,                                                        \
-         .put_headers = openai_put_headers},                                                       \
-        OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat, openai_chat_release),               \
-        OPENAI_POST_ROUTE("/v1/completions", openai_completions, prompts_request_free),            \
-        OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings, prompts_request_free)
+    OPENAI_ROUTE("/v1/models", HTTP_METHOD(HTTP_GET), .handle = openai_models_handle),             \
+        OPENAI_ROUTE("/v1/models/*", HTTP_METHOD(HTTP_GET), .handle = openai_model_handle),        \
+        OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat_decode, openai_chat_handle,          \
+                          openai_chat_release),                                                    \
+        OPENAI_POST_ROUTE("/v1/completions", openai_completions_decode, openai_completions_handle, \
+                          prompts_request_free),                                                   \
+        OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings_decode, openai_embeddings_handle,    \
+                          prompts_request_free)

@@ -39,22 +39,12 @@ void responses_http_reply(struct http *h, const struct responses_output *o);
 void responses_http_event(struct http *h, const char *type, const struct buf *json);
 
 #define OPENAI_RESPONSES_ROUTES                                                                    \
-    OPENAI_POST_ROUTE("/v1/responses", openai_responses, openai_responses_release),                \
-        OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count,                    \
-                          openai_responses_release),                                               \
-        {.path = "/v1/responses/compact",                                                          \
-         .methods = HTTP_METHOD(HTTP_POST),                                                        \
-         .guarded = true,                                                                          \
-         HTTP_CONVERSATION,                                                                        \
-         .handle = openai_responses_handle,                                                        \
-         .decode = openai_responses_compact_decode,                                                \
-         .is_costly = completion_is_costly,                                                        \
-         .release = openai_responses_release,                                                      \
-         .write_error = openai_write_error,                                                        \
-         .put_headers = openai_put_headers},                                                       \
-    {                                                                                              \
-        .path = "/v1/responses/*",                                                                 \
-        .methods = HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),      \
-        .guarded = true, .max_body = 1024, .handle = openai_responses_stored_handle,               \
-        .write_error = openai_write_error, .put_headers = openai_put_headers                       \
-    }
+    OPENAI_POST_ROUTE("/v1/responses", openai_responses_decode, openai_responses_handle,           \
+                      openai_responses_release),                                                   \
+        OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count_decode,             \
+                          openai_responses_count_handle, openai_responses_release),                \
+        OPENAI_POST_ROUTE("/v1/responses/compact", openai_responses_compact_decode,                \
+                          openai_responses_handle, openai_responses_release),                      \
+        OPENAI_ROUTE("/v1/responses/*",                                                            \
+                     HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),    \
+                     .max_body = 1024, .handle = openai_responses_stored_handle)
