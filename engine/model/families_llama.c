@@ -99,7 +99,8 @@ static int read_olmo3(struct model_config *c, const cJSON *json, struct err *err
     return read_two_kinds(c, json, 4, &full, &sliding, err);
 }
 
-// Layers without a window have no positions, if there are windows at all. The pattern may be a word: "LLLG".
+// Layers without a window have no positions, if there are windows at all. The pattern may be a word, "LLLG", and is 0 in
+// what transformers saves of a model without windows.
 static int read_exaone4(struct model_config *c, const cJSON *json, struct err *err) {
     const cJSON *item = cJSON_GetObjectItemCaseSensitive(json, "sliding_window_pattern");
     struct layer_config full = c->kinds[0], sliding = full;
@@ -111,38 +112,53 @@ static int read_exaone4(struct model_config *c, const cJSON *json, struct err *e
         if (pattern < 1 || strspn(word, "L") != (size_t)pattern - 1 || word[pattern - 1] != 'G')
             return err_set(err, E_UNSUPPORTED, "'sliding_window_pattern' is '%.40s'", word);
     } else {
-        TRY(json_get_int(json, "sliding_window_pattern", 1, MODEL_MAX_LAYERS, &pattern, err));
+        TRY(json_get_int(json, "sliding_window_pattern", 0, MODEL_MAX_LAYERS, &pattern, err));
     }
     TRY(family_read_window(json, 4096, &window, err));
+    if (window && pattern == 0 && !cJSON_GetObjectItemCaseSensitive(json, "layer_types"))
+        return err_set(err, E_FORMAT, "'sliding_window_pattern' is 0 beside a 'sliding_window'");
     if (window) full.attention.rope = 0;
     return read_two_kinds(c, json, pattern, &full, &sliding, err);
 }
 
 // no_rope_layers: 1 where a layer has positions, 0 where it has none.
-static int read_smollm3(struct model_config *c, const cJSON *json, struct err *err) {
+static int read_rope_layers(const struct model_config *c, const cJSON *json, bool *with,
+                            struct err *err) {
     const cJSON *list = NULL, *item;
     int64_t interval = 4;
     int32_t n = 0;
-    TRY(family_read_attention_bias(c, json, err));
-    TRY(json_get_bool(json, "mlp_bias", &c->kinds[0].feed.bias, err));
-    if (cJSON_IsTrue(cJSON_GetObjectItemCaseSensitive(json, "use_sliding_window")))
-        return err_set(err, E_UNSUPPORTED, "'use_sliding_window' is not supported");
-    TRY(check_layer_types(c, json, err));
     TRY(json_get_int(json, "no_rope_layer_interval", 1, MODEL_MAX_LAYERS, &interval, err));
     TRY(json_get_array(json, "no_rope_layers", &list, err));
-    const struct layer_config with = c->kinds[0];
-    struct layer_config without = with;
-    without.attention.rope = 0;
     if (list && cJSON_GetArraySize(list) != c->n_layers)
         return err_set(err, E_FORMAT, "'no_rope_layers' lists %d layers of %d",
                        cJSON_GetArraySize(list), c->n_layers);
     cJSON_ArrayForEach(item, list) {
         if (!cJSON_IsNumber(item) || (item->valuedouble != 0 && item->valuedouble != 1))
             return err_set(err, E_FORMAT, "'no_rope_layers' is neither 0 nor 1 in layer %d", n);
-        TRY(model_config_set_layer(c, n++, item->valuedouble == 1 ? &with : &without, err));
+        with[n++] = item->valuedouble == 1;
     }
-    for (; n < c->n_layers; n++)
-        TRY(model_config_set_layer(c, n, (n + 1) % interval ? &with : &without, err));
+    for (; n < c->n_layers; n++) with[n] = (n + 1) % interval != 0;
+    return 0;
+}
+
+// Layers without positions have the window, if there is one and layer_types does not say otherwise.
+static int read_smollm3(struct model_config *c, const cJSON *json, struct err *err) {
+    bool with[MODEL_MAX_LAYERS], windowed[MODEL_MAX_LAYERS], use = false;
+    int32_t window = 0;
+    TRY(family_read_attention_bias(c, json, err));
+    TRY(json_get_bool(json, "mlp_bias", &c->kinds[0].feed.bias, err));
+    TRY(json_get_bool(json, "use_sliding_window", &use, err));
+    TRY(read_rope_layers(c, json, with, err));
+    if (use) TRY(family_read_window(json, 0, &window, err));
+    if (!window) TRY(check_layer_types(c, json, err));
+    int rc = family_read_layer_types(json, c->n_layers, windowed, err);
+    if (rc < 0) return rc;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        struct layer_config row = c->kinds[0];
+        if (!with[i]) row.attention.rope = 0;
+        if (rc == JSON_PRESENT ? windowed[i] : !with[i]) row.attention.window = window;
+        TRY(model_config_set_layer(c, i, &row, err));
+    }
     return 0;
 }
 

@@ -9,8 +9,8 @@
 namespace {
 
 constexpr int STEP = 32; // columns
-// Steps on their way to registers together; and in a queue in shared memory, which up to 8 pairs have: it refills step by
-// step and leaves room for as many blocks. With 32 pairs it was slower.
+// W's bytes on their way, in steps. More than 8 pairs: AHEAD steps come to registers together. Up to 8 pairs: a queue of
+// STAGES steps in shared memory, one of which is requested whenever one was used.
 constexpr int AHEAD = 4, STAGES = 6;
 constexpr size_t QUEUE_BYTES = (size_t)STAGES * FEW_SETS * 2 * FEW_THREADS * 16;
 

@@ -1,9 +1,9 @@
 // Experts with weights of few bits (groups.h), as experts_few.cu and experts_many.cu have them of 16 bits.
 //
-//   few    W is A of the products and pairs are B, eight a product, from rows of x in the order of the codes. A lane asks
-//          for whole chunks of 128 columns ahead, 16 bytes of codes for each half of a set and the scales of its rows.
-//          A group's sum is multiplied by its scale in F32; with offsets a product with ones beside it gives the sum
-//          of x.
+//   few    W is A and pairs are B of the tensor cores' products A times B, eight pairs a product, from rows of x in the
+//          order of the codes. A lane asks for whole chunks of 128 columns ahead, 16 bytes of codes for each half of a
+//          set and the scales of its rows. A group's sum is multiplied by its scale in F32; with offsets a product with
+//          ones beside it gives the sum of x.
 //   many   pairs are A, through shared memory, and W is B, whose codes come there as they are. They become numbers of T
 //          in registers: code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale that
 //          is rounded too.

@@ -29,9 +29,8 @@ struct side { // up or down
     struct experts_product p;
     struct groups_matrix w;
     struct groups_steps m;
-    int32_t tiles; // of an expert
-    int32_t x, x_sums, next,
-        u_next; // bytes: in shared memory; from a row to the next. Units likewise, in floats
+    int32_t tiles;                      // of an expert
+    int32_t x, next, units, units_next; // bytes: in shared memory; from a row to the next
 };
 
 struct groups_stay_job {
@@ -80,13 +79,10 @@ template <typename T> struct finisher { // the ends of items, by the ninth warp
 // A row of x to shared memory, by the eight warps.
 template <typename T, int KIND, typename Load>
 __device__ __forceinline__ void put_row(char *shared, const struct side &s, int row, Load load) {
-    char *to = shared + s.x + row * s.next;
-    float *x_sums = (float *)(shared + s.x_sums) + row * s.u_next;
-    for (int v = (int)threadIdx.x; v < s.m.steps * STEP * (GROUPS_CHUNK / 8); v += MULTIPLYING) {
-        const uint4 raw = v < s.p.cols / 8 ? load(v) : make_uint4(0, 0, 0, 0);
-        put_eight<T, KIND>(to, v, raw);
-        if (raw_codes<T, KIND>::base != 0.0f) put_sums<T>(x_sums, v, raw, s.m.unit_shift);
-    }
+    put_steps<T, KIND>(shared + s.x + row * s.next,
+                       (struct digits_unit *)(shared + s.units + row * s.units_next),
+                       (int)threadIdx.x / 32, WARPS, s.m,
+                       [&](int v) { return v < s.p.cols / 8 ? load(v) : make_uint4(0, 0, 0, 0); });
 }
 
 template <typename T, int KIND, int MOST>
@@ -191,15 +187,16 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         const struct side &s = down ? j.down : j.up;
         const int row = down ? (item - n_up) / s.tiles : 0;
         const char *x = shared + s.x + row * s.next;
-        const float *x_sums = (const float *)(shared + s.x_sums) + row * s.u_next;
+        const struct digits_unit *units =
+            (const struct digits_unit *)(shared + s.units + row * s.units_next);
         float sum[2][2] = {}, one[1][2] = {};
         for (; step < s.m.steps; step += WARPS) {
             const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
             ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
             if (down)
-                groups_step<T, KIND, 1>(one, from, x, x_sums, step, s.m);
+                groups_step<T, KIND, 1>(one, from, x, units, step, s.m);
             else
-                groups_step<T, KIND, 2>(sum, from, x, x_sums, step, s.m);
+                groups_step<T, KIND, 2>(sum, from, x, units, step, s.m);
             __syncwarp(); // all lanes have read
             request(stage);
             if (++stage == j.stages) stage = 0, phase ^= 1;
@@ -210,9 +207,10 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         float *here = sums + c % BUFFERS * SUM_FLOATS + warp * 2 * TILE;
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (lane % 4 == 0) {
-                here[i * TILE + g] = sum[i][0] * raw_codes<T, KIND>::factor;
-                here[i * TILE + 8 + g] = sum[i][1] * raw_codes<T, KIND>::factor;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const float of_row = groups_sum<T, KIND>(sum[i][r]);
+                if (lane % 4 == 0) here[i * TILE + r * 8 + g] = of_row;
             }
         mbarrier_arrive(FULL + c % BUFFERS);
     }
@@ -232,10 +230,10 @@ int launch(struct groups_stay_job j, const struct experts_args *a, cudaStream_t 
         return here;
     };
     auto place = [&](struct side &s, int rows) {
-        s.m = groups_steps_of<T, KIND>(s.w);
-        s.next = groups_x_bytes(s.m), s.u_next = groups_x_units(s.m);
+        s.m = groups_steps_of<KIND>(s.w);
+        s.next = groups_x_bytes<KIND>(s.m), s.units_next = groups_units_bytes<KIND>(s.m);
         s.x = take(rows * s.next);
-        s.x_sums = take(raw_codes<T, KIND>::base != 0.0f ? rows * s.u_next * 4 : 0);
+        s.units = take(rows * s.units_next);
     };
     place(j.up, 1);
     const int behind_x = at;
@@ -252,7 +250,7 @@ int launch(struct groups_stay_job j, const struct experts_args *a, cudaStream_t 
     j.stages = std::min(STAGES, (room - at) / (WARPS * j.stage_bytes));
     if (j.stages < 2) return CUDA_UNSUPPORTED;
     const int queues = j.stages * WARPS * j.stage_bytes;
-    for (int32_t *of : {&j.up.x, &j.up.x_sums, &j.down.x, &j.down.x_sums, &j.sums, &j.bars})
+    for (int32_t *of : {&j.up.x, &j.up.units, &j.down.x, &j.down.units, &j.sums, &j.bars})
         *of += queues;
     const size_t bytes = (size_t)(queues + at);
     auto kernel = groups_stay_kernel<T, KIND, MOST>;

@@ -1,41 +1,21 @@
 // One row of x times weights of few bits, by blocks that stay (groups_stay.cu, experts_groups_stay.cu): x in shared memory,
 // and a step of a warp, 256 columns of a tile of 16 rows or of two such tiles.
 //
-// W is A of the tensor cores' products, x each of B's eight columns. Not bytes but instructions are the bound
-// (README.md, "Weights of few bits"). So codes become operands by one shift and one logical operation for two of them,
-// without the last operation of code_pairs (groups.cuh): with x times x_factor, a group's sum is
-// factor * (theirs - (base + zero) * the sum of x). It is multiplied by its scale in F32.
+// W is A of the tensor cores' products. Not bytes but instructions are the bound (README.md, "Weights of few bits"):
+//   integer codes   multiplied as integers by the digits of x (groups_digits.cuh): one logical operation for four codes
+//   e2m1            multiplied as numbers of T; x is each of B's eight columns
 #pragma once
-#include "kernels/cuda/groups.cuh"
+#include "kernels/cuda/groups_digits.cuh"
 #include "kernels/cuda/hopper.cuh"
-#include <type_traits>
 
 namespace {
 
-// 16 + code: 16 is a power of two that leaves four bits of fraction for the code. above: two of it, in a register, because
-// a logical operation takes one immediate at most, and the integer unit is the first to be busy.
-template <typename T, int KIND> struct raw_codes {
-    static constexpr bool bf16 = std::is_same<T, __nv_bfloat16>::value;
-    static constexpr float base = 16.0f, x_factor = 1.0f, factor = 1.0f;
-    static constexpr uint32_t sixteen = bf16 ? 0x41804180u : 0x4c004c00u;
-    static __device__ __forceinline__ void pairs(uint32_t (&v)[4], uint32_t word, uint32_t above) {
-        constexpr uint32_t mask = bf16 ? 0x00780078u : 0x03c003c0u;
-        constexpr int up = bf16 ? 3 : 6; // where the code's bits belong
-        v[0] = ((word << up) & mask) | above;
-        v[1] = ((bf16 ? word >> 1 : word << 2) & mask) | above;
-        v[2] = ((word >> (8 - up)) & mask) | above;
-        v[3] = ((word >> (12 - up)) & mask) | above;
-    }
-};
-
 // e2m1's bits where they lie are half the code times 2^-126 in bf16, times 2^-14 in f16; the least of them have no
-// leading one.
-template <typename T> struct raw_codes<T, GROUPS_NUMBERS> {
+// leading one. So x is multiplied by x_factor, which is exact, and the sum by `factor`.
+template <typename T> struct e2m1_codes {
     static constexpr bool bf16 = std::is_same<T, __nv_bfloat16>::value;
-    static constexpr float base = 0.0f, x_factor = bf16 ? 0x1p100f : 1.0f,
-                           factor = bf16 ? 0x1p27f : 0x1p15f;
-    static constexpr uint32_t sixteen = 0;
-    static __device__ __forceinline__ void pairs(uint32_t (&v)[4], uint32_t word, uint32_t) {
+    static constexpr float x_factor = bf16 ? 0x1p100f : 1.0f, factor = bf16 ? 0x1p27f : 0x1p15f;
+    static __device__ __forceinline__ void pairs(uint32_t (&v)[4], uint32_t word) {
         constexpr uint32_t e2m1 = 0x81c081c0u;
         v[0] = word & e2m1;
         v[1] = (word << 3) & e2m1;
@@ -49,12 +29,15 @@ template <typename T> struct raw_codes<T, GROUPS_NUMBERS> {
 };
 
 constexpr int STEP = 2;                               // chunks
-constexpr int X_CHUNK = GROUPS_CHUNK * 2;             // bytes of x
+constexpr int STEP_COLUMNS = STEP * GROUPS_CHUNK;     //
 constexpr int STEP_CODES = STEP * GROUPS_CHUNK_BYTES; // of a tile
 
 template <int KIND>
 __host__ __device__ constexpr int groups_scale_row() { // bytes of a tile's and group's scales
     return 16 * (KIND == GROUPS_OFFSETS ? 8 : 4);
+}
+template <int KIND> __host__ __device__ constexpr int groups_x_step() { // bytes of a step's x
+    return KIND == GROUPS_NUMBERS ? STEP_COLUMNS * 2 : STEP_COLUMNS / DIGITS_COLUMNS * DIGITS_BYTES;
 }
 
 // A matrix in steps.
@@ -62,54 +45,69 @@ struct groups_steps {
     int32_t chunks, steps;
     int32_t unit_shift;  // columns that share a scale within a step: 16 << unit_shift
     int32_t scale_bytes; // of a tile and step
-    float base;
-    uint32_t above; // raw_codes
+    float zero;          // of all codes
 };
-template <typename T, int KIND> struct groups_steps groups_steps_of(const struct groups_matrix &w) {
-    const int unit = w.group < STEP * GROUPS_CHUNK ? w.group : STEP * GROUPS_CHUNK;
-    struct groups_steps m = {w.chunks, (w.chunks + STEP - 1) / STEP, 0, 0,
-                             0,        raw_codes<T, KIND>::sixteen};
+template <int KIND> struct groups_steps groups_steps_of(const struct groups_matrix &w) {
+    const int unit = w.group < STEP_COLUMNS ? w.group : STEP_COLUMNS;
+    struct groups_steps m = {w.chunks, (w.chunks + STEP - 1) / STEP, 0, 0, (float)w.zero};
     while (16 << m.unit_shift < unit) m.unit_shift++;
-    m.scale_bytes = STEP * GROUPS_CHUNK / unit * groups_scale_row<KIND>();
-    m.base = raw_codes<T, KIND>::base + (float)w.zero;
+    m.scale_bytes = STEP_COLUMNS / unit * groups_scale_row<KIND>();
     return m;
 }
-// Bytes of x in shared memory, with zeros behind its last column; sums of x's units.
-inline int groups_x_bytes(const struct groups_steps &m) {
-    return m.steps * STEP * X_CHUNK;
+// A row of x in shared memory, zeros behind its last column: bytes of its columns, and of what its units have in common.
+template <int KIND> int groups_x_bytes(const struct groups_steps &m) {
+    return m.steps * groups_x_step<KIND>();
 }
-inline int groups_x_units(const struct groups_steps &m) {
-    return m.steps * (16 >> m.unit_shift);
-}
-
-// Eight columns of x from 8 v on, to the place where lanes find them: for each chunk and t, j after j, columns
-// 16 j + 2t, + 1, + 8, + 9.
-template <typename T, int KIND>
-__device__ __forceinline__ void put_eight(char *x, int v, uint4 raw) {
-    char *to = x + v / 16 * X_CHUNK + v % 16 / 2 * 8 + v % 2 * 4;
-    using raw_of = raw_codes<T, KIND>;
-    const uint32_t factor = pack2<T>(raw_of::x_factor, raw_of::x_factor);
-#pragma unroll
-    for (int t = 0; t < 4; t++) {
-        uint32_t word = word_at(raw, t);
-        // Exact: bf16's exponents reach far enough, and f16 has no factor.
-        if (raw_of::x_factor != 1.0f) word = multiplied(word, factor, T());
-        *(uint32_t *)(to + t * (X_CHUNK / 4)) = word;
-    }
+template <int KIND> int groups_units_bytes(const struct groups_steps &m) {
+    return KIND == GROUPS_NUMBERS
+               ? 0
+               : m.steps * (16 >> m.unit_shift) * (int)sizeof(struct digits_unit);
 }
 
-// The sums of x over units of columns, by whole warps whose lanes have eight columns each.
-template <typename T>
-__device__ __forceinline__ void put_sums(float *x_sums, int v, uint4 raw, int unit_shift) {
-    float sum = 0.0f;
+// By a warp: steps `first`, first + stride ... of a row of x to x_here and `units`. load(v) has columns 8v .. 8v + 7, zeros
+// behind the last.
+template <typename T, int KIND, typename Load>
+__device__ __forceinline__ void put_steps(char *x_here, struct digits_unit *units, int first,
+                                          int stride, const struct groups_steps &m, Load load) {
+    const int lane = (int)threadIdx.x % 32;
+    if constexpr (KIND == GROUPS_NUMBERS) {
+        // A lane of a product finds its columns of a chunk side by side: for each t, j after j, columns 16 j + 2t, + 1, + 8,
+        // + 9.
+        const uint32_t factor = pack2<T>(e2m1_codes<T>::x_factor, e2m1_codes<T>::x_factor);
+        for (int step = first; step < m.steps; step += stride) {
+            const int v = step * 32 + lane;
+            const uint4 raw = load(v);
+            char *to = x_here + v / 16 * (GROUPS_CHUNK * 2) + v % 16 / 2 * 8 + v % 2 * 4;
 #pragma unroll
-    for (int t = 0; t < 4; t++) {
-        const float2 two = unpack2(word_at(raw, t), T());
-        sum += two.x + two.y;
+            for (int t = 0; t < 4; t++) {
+                uint32_t word = word_at(raw, t);
+                if (e2m1_codes<T>::x_factor != 1.0f) word = multiplied(word, factor, T());
+                *(uint32_t *)(to + t * (GROUPS_CHUNK * 2 / 4)) = word;
+            }
+        }
+    } else {
+        // Half a warp has a step: 16 columns a lane. All that a lane reads is on its way at once.
+        constexpr int AT_ONCE = 4;
+        const int v = lane % 16 / 2 * 4 + lane % 2;
+        for (int begin = first + lane / 16 * stride; begin - lane / 16 * stride < m.steps;
+             begin += AT_ONCE * 2 * stride) {
+            uint4 even[AT_ONCE], odd[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int step = begin + i * 2 * stride;
+                even[i] = odd[i] = make_uint4(0, 0, 0, 0);
+                if (step < m.steps) even[i] = load(step * 32 + v), odd[i] = load(step * 32 + v + 2);
+            }
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++) {
+                const int step = begin + i * 2 * stride;
+                if (step - lane / 16 * stride >= m.steps) break; // the whole warp
+                put_digits<T, KIND == GROUPS_OFFSETS>(x_here + step * groups_x_step<KIND>(),
+                                                      units + step * (16 >> m.unit_shift), even[i],
+                                                      odd[i], m.unit_shift, m.zero, step < m.steps);
+            }
+        }
     }
-    for (int other = 1; other < 2 << unit_shift; other *= 2)
-        sum += __shfl_xor_sync(0xffffffffu, sum, other);
-    if ((v & ((2 << unit_shift) - 1)) == 0) x_sums[v >> (unit_shift + 1)] = sum;
 }
 
 #ifdef PARLEY_SM90A
@@ -131,37 +129,43 @@ __device__ __forceinline__ void request_step(uint32_t to, uint32_t bar,
     }
 }
 
-// By a warp: sum (rows g and g + 8 of each tile) += step `step` of the tiles that request_step left at `from`.
-template <typename T, int KIND, int TILES>
-__device__ __forceinline__ void groups_step(float (&sum)[TILES][2], uint32_t from,
-                                            const char *x_here, const float *x_sums, int step,
-                                            const struct groups_steps &m) {
+// By a warp: a lane's codes of chunk `part` of the tiles of a step, of rows g and of rows g + 8.
+template <int TILES>
+__device__ __forceinline__ void load_codes(uint4 (&top)[TILES], uint4 (&bottom)[TILES],
+                                           uint32_t from, int part) {
+#pragma unroll
+    for (int i = 0; i < TILES; i++) {
+        const uint32_t here = from + (uint32_t)(i * STEP_CODES + part * GROUPS_CHUNK_BYTES +
+                                                (int)threadIdx.x % 32 * 16);
+        top[i] = load_shared(here), bottom[i] = load_shared(here + 512);
+    }
+}
+
+// By a warp, as groups_step: e2m1 codes.
+template <typename T, int TILES>
+__device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t from,
+                                             const char *x_here, int step,
+                                             const struct groups_steps &m) {
+    constexpr int row = groups_scale_row<GROUPS_NUMBERS>();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    // Two sums of a tile's group, so that a product need not wait for the one before. Only those of the first column are
+    // Two sums of a tile's unit, so that a product need not wait for the one before. Only those of the first column are
     // used and reset.
-    float of_group[TILES][2][4] = {};
+    float of_unit[TILES][2][4] = {};
 #pragma unroll
     for (int part = 0; part < STEP; part++) {
         const int chunk = step * STEP + part;
         if (part && chunk == m.chunks) break;
-        uint4 x[4];
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            x[i] = *(const uint4 *)(x_here + chunk * X_CHUNK + t * (X_CHUNK / 4) + i * 16);
         uint4 top[TILES], bottom[TILES];
-#pragma unroll
-        for (int i = 0; i < TILES; i++) {
-            const uint32_t here =
-                from + (uint32_t)(i * STEP_CODES + part * GROUPS_CHUNK_BYTES + lane * 16);
-            top[i] = load_shared(here), bottom[i] = load_shared(here + 512);
-        }
+        load_codes<TILES>(top, bottom, from, part);
 #pragma unroll
         for (int word = 0; word < 4; word++) {
+            const uint4 x = *(const uint4 *)(x_here + chunk * (GROUPS_CHUNK * 2) +
+                                             t * (GROUPS_CHUNK * 2 / 4) + word * 16);
             uint32_t first[TILES][4], second[TILES][4];
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
-                raw_codes<T, KIND>::pairs(first[i], word_at(top[i], word), m.above);
-                raw_codes<T, KIND>::pairs(second[i], word_at(bottom[i], word), m.above);
+                e2m1_codes<T>::pairs(first[i], word_at(top[i], word));
+                e2m1_codes<T>::pairs(second[i], word_at(bottom[i], word));
             }
 #pragma unroll
             for (int h = 0; h < 2; h++) {
@@ -170,41 +174,114 @@ __device__ __forceinline__ void groups_step(float (&sum)[TILES][2], uint32_t fro
                 for (int i = 0; i < TILES; i++) {
                     const uint32_t operand[4] = {first[i][2 * h], second[i][2 * h],
                                                  first[i][2 * h + 1], second[i][2 * h + 1]};
-                    mma(of_group[i][h], operand, h ? x[word].z : x[word].x,
-                        h ? x[word].w : x[word].y, T());
+                    mma(of_unit[i][h], operand, h ? x.z : x.x, h ? x.w : x.y, T());
                 }
-                // Only e2m1 has groups of 16 columns here.
-                if (KIND != GROUPS_NUMBERS && h == 0) continue;
                 // A unit ends with its last column, and with the last chunk.
                 const bool last = step16 == 7 && chunk + 1 == m.chunks;
                 if (((step16 + 1) & ((1 << m.unit_shift) - 1)) && !last) continue;
-                const int u = step16 >> m.unit_shift;
-                const float of_x = raw_codes<T, KIND>::base != 0.0f
-                                       ? x_sums[(step * 16 >> m.unit_shift) + u]
-                                       : 0.0f;
 #pragma unroll
                 for (int i = 0; i < TILES; i++) {
                     const uint32_t at = from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes +
-                                                          u * groups_scale_row<KIND>() +
-                                                          g * (groups_scale_row<KIND>() / 16));
-                    float one = of_group[i][0][0] + of_group[i][1][0],
-                          other = of_group[i][0][2] + of_group[i][1][2];
-                    of_group[i][0][0] = of_group[i][1][0] = 0.0f;
-                    of_group[i][0][2] = of_group[i][1][2] = 0.0f;
-                    if (raw_codes<T, KIND>::base != 0.0f)
-                        one = fmaf(-m.base, of_x, one), other = fmaf(-m.base, of_x, other);
-                    if (KIND == GROUPS_OFFSETS) {
-                        const float2 r = load_shared_pair(at), s = load_shared_pair(at + 64);
-                        sum[i][0] = fmaf(r.y, of_x, fmaf(r.x, one, sum[i][0]));
-                        sum[i][1] = fmaf(s.y, of_x, fmaf(s.x, other, sum[i][1]));
-                    } else {
-                        sum[i][0] = fmaf(load_shared_float(at), one, sum[i][0]);
-                        sum[i][1] = fmaf(load_shared_float(at + 32), other, sum[i][1]);
-                    }
+                                                          (step16 >> m.unit_shift) * row + g * 4);
+                    sum[i][0] =
+                        fmaf(load_shared_float(at), of_unit[i][0][0] + of_unit[i][1][0], sum[i][0]);
+                    sum[i][1] = fmaf(load_shared_float(at + 32),
+                                     of_unit[i][0][2] + of_unit[i][1][2], sum[i][1]);
+                    of_unit[i][0][0] = of_unit[i][1][0] = 0.0f;
+                    of_unit[i][0][2] = of_unit[i][1][2] = 0.0f;
                 }
             }
         }
     }
+}
+
+// Ends unit u of step `step` of the tiles: their sums times its scale go to the rows' sums.
+template <int KIND, int TILES>
+__device__ __forceinline__ void end_unit(float (&sum)[TILES][2],
+                                         struct digits_sums (&of_unit)[TILES], uint32_t from,
+                                         const struct digits_unit *units, int step, int u,
+                                         const struct groups_steps &m) {
+    constexpr int row = groups_scale_row<KIND>();
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const float2 of = units[(step * 16 >> m.unit_shift) + u].of[t % 2];
+#pragma unroll
+    for (int i = 0; i < TILES; i++) {
+        const uint32_t at =
+            from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes + u * row + g * (row / 16));
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const float of_codes = of_unit[i].end(r);
+            if (KIND == GROUPS_OFFSETS) {
+                const float2 scale = load_shared_pair(at + r * 64);
+                sum[i][r] = fmaf(scale.y, of.y, fmaf(scale.x, of_codes * of.x, sum[i][r]));
+            } else {
+                sum[i][r] =
+                    fmaf(load_shared_float(at + r * 32), fmaf(of_codes, of.x, of.y), sum[i][r]);
+            }
+        }
+    }
+}
+
+// By a warp, as groups_step: integer codes. WIDE: units of a chunk or more.
+template <int KIND, int TILES, bool WIDE>
+__device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t from,
+                                            const char *x_here, const struct digits_unit *units,
+                                            int step, const struct groups_steps &m) {
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
+    const char *digit = x_here + step * groups_x_step<KIND>() + min(g % 4, 2) * 64 + t * 16;
+    struct digits_sums of_unit[TILES];
+#pragma unroll
+    for (int part = 0; part < STEP; part++) {
+        const int chunk = step * STEP + part;
+        if (part && chunk == m.chunks) break;
+        // A unit ends with its last column, and with the last chunk.
+        const bool last = chunk + 1 == m.chunks;
+        uint4 top[TILES], bottom[TILES];
+        load_codes<TILES>(top, bottom, from, part);
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const uint4 x = *(const uint4 *)(digit + (part * 2 + half) * DIGITS_BYTES);
+            if constexpr (WIDE) {
+#pragma unroll
+                for (int i = 0; i < TILES; i++)
+                    of_unit[i].add(word_at(top[i], half * 2), word_at(bottom[i], half * 2),
+                                   word_at(top[i], half * 2 + 1), word_at(bottom[i], half * 2 + 1),
+                                   x);
+            } else {
+#pragma unroll
+                for (int w = 0; w < 2; w++) {
+                    const int word = half * 2 + w, step32 = part * 4 + word;
+#pragma unroll
+                    for (int i = 0; i < TILES; i++)
+                        of_unit[i].add(word_at(top[i], word), word_at(bottom[i], word),
+                                       w ? x.z : x.x, w ? x.w : x.y);
+                    if (!((2 * step32 + 2) & ((1 << m.unit_shift) - 1)) || (word == 3 && last))
+                        end_unit<KIND, TILES>(sum, of_unit, from, units, step,
+                                              2 * step32 >> m.unit_shift, m);
+                }
+            }
+        }
+        if (WIDE && (part || m.unit_shift == 3 || last))
+            end_unit<KIND, TILES>(sum, of_unit, from, units, step, m.unit_shift == 3 ? part : 0, m);
+    }
+}
+
+// By a warp: adds step `step` of the tiles that request_step left at `from` to this lane's part of their rows g and g + 8.
+template <typename T, int KIND, int TILES>
+__device__ __forceinline__ void groups_step(float (&sum)[TILES][2], uint32_t from,
+                                            const char *x_here, const struct digits_unit *units,
+                                            int step, const struct groups_steps &m) {
+    if constexpr (KIND == GROUPS_NUMBERS)
+        numbers_step<T, TILES>(sum, from, x_here, step, m);
+    else if (m.unit_shift >= 3)
+        digits_step<KIND, TILES, true>(sum, from, x_here, units, step, m);
+    else
+        digits_step<KIND, TILES, false>(sum, from, x_here, units, step, m);
+}
+// By all lanes: the row's sum from their parts, of use in lanes t 0.
+template <typename T, int KIND> __device__ __forceinline__ float groups_sum(float part) {
+    if (KIND == GROUPS_NUMBERS) return part * e2m1_codes<T>::factor;
+    return part + __shfl_xor_sync(0xffffffffu, part, 1);
 }
 #endif // PARLEY_SM90A
 

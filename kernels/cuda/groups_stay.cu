@@ -22,7 +22,7 @@ struct groups_stay {
     struct items items;
     int32_t stages, stage_bytes; // of a warp's queue
     int32_t bars;                // a barrier for each of the queues' stages
-    int32_t x, sums, x_sums;     // where they lie behind the queues
+    int32_t x, sums, units;      // where they lie behind the queues
 };
 
 template <typename T, int KIND, bool GATED, bool NORMED>
@@ -36,7 +36,8 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     const struct groups_matrix &w = j.w;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, g = lane / 4,
               t = lane % 4;
-    float *sums = (float *)(shared + j.sums), *x_sums = (float *)(shared + j.x_sums);
+    float *sums = (float *)(shared + j.sums);
+    struct digits_unit *units = (struct digits_unit *)(shared + j.units);
     char *x_here = shared + j.x;
     constexpr int sum_floats = WARPS * TILES * 16;
     pdl_trigger();
@@ -118,26 +119,25 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     };
     for (int stage = 0; stage < j.stages; stage++) request(stage);
 
-    // Whole warps, so that lanes can add up units; zeros behind the last column.
-    const int vectors = a.cols / 8, all = m.steps * STEP * (GROUPS_CHUNK / 8);
     if (NORMED) {
         struct norm_constants<NORM_VECTORS> constants;
         norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
         pdl_wait();
         norm_row<T, NORM_VECTORS, THREADS>((T *)sums, (const T *)a.x, a, constants,
                                            barrier_of_eight);
+        barrier_of_eight();
     } else {
         pdl_wait();
     }
-    // Each thread moves what it has normed itself.
     const T *x_from = NORMED ? (const T *)sums : (const T *)a.x;
-    for (int v = (int)threadIdx.x; v < all; v += THREADS) {
-        uint4 raw = make_uint4(0, 0, 0, 0);
-        if (v < vectors) raw = *(const uint4 *)(x_from + v * 8);
-        put_eight<T, KIND>(x_here, v, raw);
-        if (raw_codes<T, KIND>::base != 0.0f) put_sums<T>(x_sums, v, raw, m.unit_shift);
-    }
-    barrier_of_eight();
+    // A warp puts the steps that it multiplies by, and nobody else reads them.
+    put_steps<T, KIND>(x_here, units, warp, WARPS, m, [&](int v) {
+        return v < a.cols / 8 ? *(const uint4 *)(x_from + v * 8) : make_uint4(0, 0, 0, 0);
+    });
+    if (NORMED)
+        barrier_of_eight(); // sums of items go where x has been
+    else
+        __syncwarp();
 
     int stage = 0, phase = 0;
     for (uint32_t c = 0; item_of(known, c) < j.items.n; c++) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int step = warp; step < m.steps; step += WARPS) {
             ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
             const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
-            groups_step<T, KIND, TILES>(sum, from, x_here, x_sums, step, m);
+            groups_step<T, KIND, TILES>(sum, from, x_here, units, step, m);
             __syncwarp(); // all lanes have read
             request(stage);
             if (++stage == j.stages) stage = 0, phase ^= 1;
@@ -154,9 +154,10 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         float *here = sums + (int)(c % BUFFERS) * sum_floats + warp * TILES * 16;
 #pragma unroll
         for (int i = 0; i < TILES; i++)
-            if (t == 0) {
-                here[i * 16 + g] = sum[i][0] * raw_codes<T, KIND>::factor;
-                here[i * 16 + 8 + g] = sum[i][1] * raw_codes<T, KIND>::factor;
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                const float of_row = groups_sum<T, KIND>(sum[i][r]);
+                if (t == 0) here[i * 16 + r * 8 + g] = of_row;
             }
         mbarrier_arrive(FULL + (int)(c % BUFFERS));
     }
@@ -168,12 +169,12 @@ int launch_stay(struct groups_stay j, cudaStream_t stream) {
     constexpr int TILES = GATED ? 2 : 1;
     const struct cuda_linear &a = j.a;
     const struct cuda_device device = cuda_current_device();
-    j.m = groups_steps_of<T, KIND>(j.w);
-    const int x_bytes = groups_x_bytes(j.m);
+    j.m = groups_steps_of<KIND>(j.w);
+    const int x_bytes = groups_x_bytes<KIND>(j.m);
     const int sum_bytes = BUFFERS * WARPS * TILES * 16 * (int)sizeof(float);
     const int own =
         NORMED && a.cols * (int)sizeof(T) > sum_bytes ? a.cols * (int)sizeof(T) : sum_bytes;
-    const int rest = x_bytes + own + groups_x_units(j.m) * (int)sizeof(float);
+    const int rest = x_bytes + own + groups_units_bytes<KIND>(j.m);
     const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
     j.stage_bytes = TILES * (STEP_CODES + j.m.scale_bytes);
     // A queue reaches at most two items ahead (gemv_items.cuh).
@@ -183,7 +184,7 @@ int launch_stay(struct groups_stay j, cudaStream_t stream) {
     j.bars = j.stages * WARPS * j.stage_bytes;
     j.x = j.bars + j.stages * WARPS * 8;
     j.sums = j.x + x_bytes;
-    j.x_sums = j.sums + own;
+    j.units = j.sums + own;
     const int grid = min(device.multiprocessors * BLOCKS, j.items.n);
     const size_t bytes = (size_t)(j.x + rest);
     auto kernel = groups_stay_kernel<T, KIND, GATED, NORMED>;

@@ -1,4 +1,5 @@
-// A few rows on their way to experts: norm, router's linear and route in one launch, which was three: bound by latency. sm_90a.
+// A few rows on their way to experts: the norm, the router's linear and the route in one launch, because three launches
+// would take longer than their work. sm_90a.
 //
 // A cluster of blocks takes a row. Each block norms all of it (norm_row.cuh) and computes its share of the logits; its rows
 // of the router's matrix come to shared memory before x is there. The logits meet in the first block, whose first warp

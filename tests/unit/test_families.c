@@ -258,6 +258,26 @@ static void sliding_windows(void **state) {
             ",\"sliding_window\":9,\"layer_types\":[\"sliding_attention\",\"sliding_attention\","
             "\"sliding_attention\",\"sliding_attention\"]"));
     assert_int_equal(window_of(&c, 0), 9);
+    // Layers without positions have it, unless layer_types says otherwise.
+    load_ok(&c, "{\"model_type\":\"smollm3\"," SHAPE
+                ",\"use_sliding_window\":true,\"sliding_window\":7}");
+    for (int32_t i = 0; i < 4; i++) {
+        assert_int_equal(window_of(&c, i), i == 3 ? 7 : 0);
+        assert_int_equal(model_layer(&c, i)->attention.rope, i == 3 ? 0 : 1);
+    }
+    load_ok(&c, "{\"model_type\":\"smollm3\"," SHAPE
+                ",\"use_sliding_window\":true,\"sliding_window\":7,\"layer_types\":["
+                "\"sliding_attention\",\"full_attention\",\"full_attention\",\"full_attention\"]}");
+    assert_int_equal(window_of(&c, 0), 7);
+    assert_int_equal(window_of(&c, 3), 0);
+    load_ok(&c, "{\"model_type\":\"smollm3\"," SHAPE
+                ",\"use_sliding_window\":true,\"sliding_window\":null}");
+    assert_int_equal(window_of(&c, 3), 0);
+    // As transformers saves a model without windows.
+    load_ok(&c, "{\"model_type\":\"exaone4\"," SHAPE
+                ",\"sliding_window\":null,\"sliding_window_pattern\":0}");
+    assert_int_equal(window_of(&c, 0), 0);
+    assert_int_equal(model_layer(&c, 3)->attention.rope, 1);
 }
 
 int main(void) {

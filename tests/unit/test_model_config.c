@@ -220,8 +220,8 @@ static const struct {
     {LATENT(",\"mlp_layer_types\":[\"dense\",\"odd\"]"), E_UNSUPPORTED, "layer 1"},
     {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1,1,2]}", E_FORMAT, "layer 3"},
     {"{\"model_type\":\"smollm3\"," SHAPE ",\"no_rope_layers\":[1,1]}", E_FORMAT, "2 layers of 4"},
-    {"{\"model_type\":\"smollm3\"," SHAPE ",\"use_sliding_window\":true}", E_UNSUPPORTED,
-     "use_sliding_window"},
+    {"{\"model_type\":\"exaone4\"," SHAPE ",\"sliding_window\":8,\"sliding_window_pattern\":0}",
+     E_FORMAT, "'sliding_window_pattern' is 0"},
     {"{\"model_type\":\"exaone4\"," SHAPE ",\"sliding_window_pattern\":\"LGL\"}", E_UNSUPPORTED,
      "sliding_window_pattern"},
     {"{\"model_type\":\"llama\"," SHAPE

@@ -88,8 +88,12 @@ static int score(struct engine *e, const struct model_settings *model, const str
                                .prompt = prompt,
                                .on_logits = take_logits,
                                .on_logits_ctx = s};
+    struct model_settings as_long =
+        *model; // as the text, which decides between longrope's frequencies
+    if (!as_long.session_len && (int64_t)ids->len <= engine_info(e)->max_session_len)
+        as_long.session_len = (int64_t)ids->len;
     sampling_params_init(&turn.sampling);
-    TRY(cli_submit(e, model, &turn, ids->ids, (int64_t)ids->len, err));
+    TRY(cli_submit(e, &as_long, &turn, ids->ids, (int64_t)ids->len, err));
     TRY(cli_wait_done(e, err));
     if (s->rc < 0) *err = s->err;
     return s->rc;

@@ -1,0 +1,122 @@
+// One row of x times integer codes of few bits, as integers: no code becomes a floating-point number.
+//
+//   x of a unit (columns that share a scale)  = v * 2^(E - 22), v an integer below 2^22: exact where x is at least 2^-14 of
+//                                               the unit's largest, else rounded at 2^-23 of that
+//   v                                         = 65536 d0 + 256 d1 + d2, signed bytes: columns of B in the tensor cores'
+//                                               products of bytes; the others are of no use
+//   A                                         codes: four of a word by one logical operation, `word & 0x0f0f0f0f`, and 16
+//                                               times the other four by `word & 0xf0f0f0f0`
+//
+// Sums of a unit are exact; they become F32 with its scale, like sums of other kernels.
+#pragma once
+#include "kernels/cuda/groups.cuh"
+
+namespace {
+
+// x in shared memory, 64 columns after another: [digit][t][word % 2][h] words of the four columns that a word of codes has
+// in one h (groups.h: h 0 are its even nibbles). 16 bytes more, so that stores of a warp meet no bank twice.
+constexpr int DIGITS_COLUMNS = 64, DIGITS_BYTES = 3 * 64 + 16;
+
+// Of lanes t 0 with digits d0 and d1, and t 1 with d2 in both places.
+struct digits_unit {
+    float2 of
+        [2]; // 2^(E - 22) / 16 for what digits_sums::end adds up; what a scale (or an offset) is multiplied by besides
+};
+
+// By half a warp: 256 columns, 16 of each lane. even, odd: columns 32 w + 8 h .. + 7 and 16 further, lane % 16 = 2 w + h.
+// Units begin at a multiple of 2 lanes. OFFSET: the sum of x goes to units as it is, else times -zero.
+template <typename T, bool OFFSET>
+__device__ __forceinline__ void put_digits(char *to, struct digits_unit *units, uint4 even,
+                                           uint4 odd, int unit_shift, float zero, bool inside) {
+    constexpr float magic =
+        12582912.0f; // 1.5 * 2^23: a sum's low bits are the other summand as an integer
+    const int lane = (int)threadIdx.x % 16, lanes = 1 << unit_shift;
+    float2 x[2][4];
+    float sum = 0.0f;
+    uint32_t largest = 0; // as bits, so that a NaN is larger than all
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        x[0][t] = unpack2(word_at(even, t), T()), x[1][t] = unpack2(word_at(odd, t), T());
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+            sum += x[j][t].x + x[j][t].y;
+            largest = max(largest, max(__float_as_uint(x[j][t].x) & 0x7fffffffu,
+                                       __float_as_uint(x[j][t].y) & 0x7fffffffu));
+        }
+    }
+    for (int other = 1; other < lanes; other *= 2) {
+        sum += __shfl_xor_sync(0xffffffffu, sum, other);
+        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, other));
+    }
+    // |x| < 2^E, E = exponent - 126. Below 2^-100 digits are lost: the factors' exponents end there.
+    const uint32_t exponent = max(largest >> 23, 26u);
+    const float factor = __uint_as_float((275u - exponent) << 23); // 2^(22 - E)
+    char *here = to + lane / 4 * DIGITS_BYTES + lane % 4 * 4;
+#pragma unroll
+    for (int t = 0; t < 4; t++) {
+        uint32_t v[4]; // + 0x8080: then bytes 0 and 1, less 128, are signed digits
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const float2 two = x[i % 2][t];
+            v[i] = __float_as_uint(fmaf(i < 2 ? two.x : two.y, factor, magic)) -
+                   (0x4b400000u - 0x8080u);
+        }
+        const uint32_t low = __byte_perm(v[0], v[1], 0x5140),
+                       more = __byte_perm(v[2], v[3], 0x5140),
+                       top = __byte_perm(v[0], v[1], 0x0062),
+                       tops = __byte_perm(v[2], v[3], 0x0062);
+        if (!inside) continue;
+        uint32_t *word = (uint32_t *)(here + t * 16);
+        word[0] = __byte_perm(top, tops, 0x5410);
+        word[16] = __byte_perm(low, more, 0x7632) ^ 0x80808080u;
+        word[32] = __byte_perm(low, more, 0x5410) ^ 0x80808080u;
+    }
+    if (!inside || lane % lanes != 0) return;
+    const float besides = OFFSET ? sum : -zero * sum;
+    const bool finite = exponent < 255;
+    units[lane / lanes] = {
+        {make_float2(finite ? __uint_as_float((exponent - 17u) << 23) : NAN, besides),
+         // d2 counts 257 times
+         make_float2(__uint_as_float((exponent - 25u) << 23) / 257.0f, 0.0f)}};
+}
+
+// c += A B, of 16 and of 32 columns.
+__device__ __forceinline__ void mma_bytes(int32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+                 "{%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(b));
+}
+__device__ __forceinline__ void mma_bytes(int32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                          uint32_t a3, uint32_t b0, uint32_t b1) {
+    asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+                 "{%8,%9}, {%0,%1,%2,%3};"
+                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+// Sums of a unit by a lane: rows g and g + 8, digits 2t and 2t + 1.
+struct digits_sums {
+    int32_t low[4] = {}, high[4] = {};
+
+    // Columns of a tile: words of rows g and g + 8, and x of both h. 32 of one word, 64 of two.
+    __device__ __forceinline__ void add(uint32_t top, uint32_t bottom, uint32_t x0, uint32_t x1) {
+        mma_bytes(low, top & 0x0f0f0f0fu, bottom & 0x0f0f0f0fu, x0);
+        mma_bytes(high, top & 0xf0f0f0f0u, bottom & 0xf0f0f0f0u, x1);
+    }
+    __device__ __forceinline__ void add(uint32_t top, uint32_t bottom, uint32_t next_top,
+                                        uint32_t next_bottom, uint4 x) {
+        constexpr uint32_t odd = 0xf0f0f0f0u, even = 0x0f0f0f0fu;
+        mma_bytes(low, top & even, bottom & even, next_top & even, next_bottom & even, x.x, x.z);
+        mma_bytes(high, top & odd, bottom & odd, next_top & odd, next_bottom & odd, x.y, x.w);
+    }
+    // Of row g (r 0) or g + 8 (r 1). Below 2^31 in 256 columns: 257 * 16 * 15 * 128 * 256.
+    __device__ __forceinline__ float end(int r) {
+        const int32_t first = low[2 * r] * 16 + high[2 * r],
+                      second = low[2 * r + 1] * 16 + high[2 * r + 1];
+        low[2 * r] = high[2 * r] = low[2 * r + 1] = high[2 * r + 1] = 0;
+        return (float)(first * 256 + second);
+    }
+};
+
+} // namespace
