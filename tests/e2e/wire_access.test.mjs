@@ -240,6 +240,7 @@ test('limits', async (t) => {
     const held = Array.from({ length: 60 }, () => wire.socket().on('error', () => {}));
     await until('the pause', () => wire.log.includes('event=listener.pause'));
     await wire.rests(1000, 0.2, 'the listener spins');
+    assert.equal(wire.log.match(/event=listener\.pause/g).length, 1, 'a line for each pause');
     held.forEach((socket) => socket.destroy());
     await until('an answer', async () => (await wire.get('/healthz', [], { wait: 1000 })).status === 200);
   });

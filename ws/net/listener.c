@@ -12,12 +12,14 @@
 #define BACKLOG 1024
 #define ACCEPTS_PER_ROUND 64 // so that a storm of new connections cannot starve accepted ones
 #define PAUSE_MS 100         // out of descriptors: the kernel would report the queue for ever
+#define LOG_EVERY_MS 60000   // such pauses are ten a second until a connection ends
 
 struct listener {
     int fd, port, n_handles;
     const char *host; // borrowed
     uv_poll_t poll;
     uv_timer_t resume;
+    uint64_t logged_ms; // of the loop's clock, from 1 on; 0: no pause yet
     listener_accept_fn on_accept;
     void *ctx;
 };
@@ -27,6 +29,16 @@ static void on_readable(uv_poll_t *handle, int status, int events);
 static void on_resume(uv_timer_t *handle) {
     struct listener *l = handle->data;
     uv_poll_start(&l->poll, UV_READABLE, on_readable);
+}
+
+static void pause_listening(struct listener *l, int why) {
+    uint64_t now_ms = uv_now(l->resume.loop) + 1;
+    if (!l->logged_ms || now_ms - l->logged_ms >= LOG_EVERY_MS) {
+        log_warn("listener.pause", "error=\"%s\" pause_ms=%d", strerror(why), PAUSE_MS);
+        l->logged_ms = now_ms;
+    }
+    uv_poll_stop(&l->poll);
+    uv_timer_start(&l->resume, on_resume, PAUSE_MS, 0);
 }
 
 static void on_readable(uv_poll_t *handle, int status, int events) {
@@ -39,12 +51,10 @@ static void on_readable(uv_poll_t *handle, int status, int events) {
             l->on_accept(l->ctx, fd, (struct sockaddr *)&addr);
             continue;
         }
-        if (errno == EMFILE || errno == ENFILE || errno == ENOMEM || errno == ENOBUFS) {
-            log_warn("listener.pause", "error=\"%s\" pause_ms=%d", strerror(errno), PAUSE_MS);
-            uv_poll_stop(&l->poll);
-            uv_timer_start(&l->resume, on_resume, PAUSE_MS, 0);
-        }
-        if (errno != EINTR && errno != ECONNABORTED) return;
+        int why = errno;
+        if (why == EMFILE || why == ENFILE || why == ENOMEM || why == ENOBUFS)
+            pause_listening(l, why);
+        if (why != EINTR && why != ECONNABORTED) return;
     }
 }
 
