@@ -51,10 +51,10 @@ static const struct config_key keys[] = {
          "Host names that clients may use for this server, separated by commas. IP addresses and "
          "localhost are always allowed; other names are rejected to prevent DNS rebinding."),
     BOOL("server", sharing, "off",
-         "Let owners share a session by a link: whoever has the link reads the title and the "
-         "messages of "
-         "its current path, without a token, until the owner takes the link back or deletes the "
-         "session. off: no new links, and old ones open nothing."),
+         "Let owners share a session by a link. Anyone with the link can read the session's title "
+         "and the messages of its current path without a token, until the owner takes the link "
+         "back or deletes the session. off: new links are refused, and existing links open "
+         "nothing."),
     INT("server", max_connections, 1, 1000000, "4096",
         "Maximum number of open connections; more are rejected."),
     INT("server", max_connections_per_ip, 1, 1000000, "64",
