@@ -179,10 +179,15 @@ function removed(id) {
   const chat = state.chats.get(id);
   if (chat && chat.phase !== 'ready' && !state.sessions.has(id)) return;
   const wasCurrent = state.current === id;
+  const left = addressed()?.[1] !== id; // by a link whose hashchange comes next, or for the server's figures
+  const cameBack = state.deleting.has(id); // by a link, after it was deleted here
   const wasArchived = state.sessions.get(id)?.archived;
   sessionRemoved(id);
   if (wasArchived && !hasArchived()) lookForArchived();
-  if (wasCurrent) setHash(null);
+  if (!wasCurrent) return;
+  if (left) showAddress();
+  else if (cameBack) show(id); // and says that it is gone
+  else setHash(null);
 }
 
 /** @param {unknown} error */
@@ -214,10 +219,13 @@ export function setHash(id, turn = null) {
   if (location.hash !== hash) history.pushState(null, '', hash || location.pathname + location.search);
 }
 
+/** The session and the turn of the address. */
+const addressed = () => /^#s=([A-Za-z0-9_-]{1,64})(?:&t=(\d{1,15}))?$/.exec(location.hash);
+
 /** Shows what the address names: a session, its turn, the server. */
 export function showAddress() {
   if (location.hash === '#/server') return setView('server');
-  const match = /^#s=([A-Za-z0-9_-]{1,64})(?:&t=(\d{1,15}))?$/.exec(location.hash);
+  const match = addressed();
   return show(match ? match[1] : null, match?.[2] ? Number(match[2]) : null);
 }
 

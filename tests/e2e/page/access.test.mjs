@@ -219,3 +219,60 @@ test('reduced motion stops what moves', async (t) => {
     document.getAnimations().every((animation) => animation.playState !== 'running'),
   );
 });
+
+/** What a phone's window cuts off, and buttons of dialogs whose words are broken into lines. */
+const cut = (page) =>
+  page.evaluate(() => {
+    const shown = (element) => element.getClientRects().length > 0 && !element.closest('.visually-hidden, [inert]');
+    const box = (element) => element.getBoundingClientRect();
+    const all = [...document.querySelectorAll('button, a, dt, dd, p, label, input, select, h2, h3')].filter(shown);
+    return [
+      ...all.filter((element) => !element.closest('pre, table') && (box(element).right > innerWidth || box(element).left < 0)).map((element) => `cut: ${element.textContent}`),
+      ...all.filter((element) => element.matches('.dialog-actions button') && box(element).height > 44).map((element) => `broken: ${element.textContent}`),
+    ];
+  });
+
+for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
+  test(`at 320 pixels nothing is cut off, and no button's words are broken (${locale})`, async (t) => {
+    const page = await openPage(t, server, { ...calm, locale, viewport: { width: 320, height: 640 } });
+    const fits = async (where) => assert.deepEqual(await cut(page), [], where);
+    await page.fill('#message', '/');
+    await page.click('#slash .slash-row');
+    await page.waitForSelector('.presets-dialog .dialog-actions');
+    assert.equal((await page.innerText('.presets-dialog .dialog-actions')).match(/\d/), null, 'no count of presets among the buttons');
+    await page.keyboard.press('Escape');
+    await page.evaluate(() => localStorage.setItem('parley.presets', JSON.stringify([{ name: 'Cold', sampling: { temperature: 0 } }])));
+    await page.fill('#message', '');
+    await page.fill('#message', '/p');
+    await page.click('#slash .slash-row');
+    await page.waitForSelector('.preset');
+    await fits('presets');
+    await page.keyboard.press('Escape');
+    await page.fill('#message', '');
+    await ask(page, 'My name is Zora.');
+    await page.click('.context');
+    await page.waitForSelector('.context-details:visible');
+    assert.ok((await page.locator('.context-details').evaluate((box) => box.getBoundingClientRect().right)) < 313, 'the details of the meter');
+    await page.keyboard.press('Escape');
+    await page.click(`.header [aria-label^="${chosen}"]`);
+    await page.waitForSelector('.settings .dialog-actions');
+    await fits('settings');
+    await page.keyboard.press('Escape');
+    await page.locator('[data-action=more]:visible').last().click();
+    await page.click('.menu [data-item=inspect]');
+    await page.waitForSelector('.token-detail dd');
+    await fits('a token');
+    await page.keyboard.press('Escape');
+    await page.fill('#message', 'word '.repeat(9000));
+    await page.click('button.send');
+    await page.waitForSelector('.problem-actions');
+    await fits('a refused message');
+  });
+
+test('axe finds nothing before the server has answered for the first time', async (t) => {
+  const page = await newPage(t, await newContext(t, calm), { expected: [/WebSocket/] });
+  await page.routeWebSocket(/\/ws$/, (socket) => socket.close());
+  await page.goto(`${server.url}/#s=none`);
+  await page.waitForSelector('.banner:visible');
+  await axeFindsNothing(page, 'offline', everyRule);
+});

@@ -92,6 +92,14 @@ test("another page's conversations become sessions that go on; what fails is sai
   await client.close();
 });
 
+test('on a phone the list gives way to the chat that was imported', async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 320, height: 640 } });
+  await page.click('.header [data-toggle=sidebar]');
+  await importing(page, ['chats.json', JSON.stringify([chatGpt])]);
+  await page.waitForSelector('h1:has-text("Marmots")');
+  await page.waitForSelector('#sidebar', { state: 'hidden' });
+});
+
 test('several sessions are exported into one file, which another server takes, and deleted, with time to undo', async (t) => {
   for (const title of ['First of many', 'Second of many']) {
     const { client, id } = await prepareSession(t, server, { title, sampling: { max_tokens: 3 } });

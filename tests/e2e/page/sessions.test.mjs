@@ -160,6 +160,45 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await client.close();
 });
 
+test('who comes back to a chat that is being deleted is told so; who has left for another one stays there', async (t) => {
+  const context = await newContext(t);
+  const page = await newPage(t, context);
+  await holdTimers(page);
+  // What a link does between its click and the page's hearing of it, which no test can meet by chance.
+  await page.addInitScript(() => {
+    const Plain = window.WebSocket;
+    window.WebSocket = class extends Plain {
+      constructor(...args) {
+        super(...args);
+        window.lastSocket = this;
+      }
+    };
+  });
+  await page.goto(server.url);
+  await connected(page);
+  await ask(page, 'My name is Heron.');
+  const id = sessionOf(page);
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.click('.confirm .danger');
+  await page.waitForSelector(item(id), { state: 'detached' });
+  await page.evaluate((one) => (location.hash = `#s=${one}`), id);
+  await settled(page, 1);
+  await letTimersGo(page);
+  await page.waitForSelector('.note:has-text("not on the server")');
+  assert.equal(sessionOf(page), id);
+
+  const { id: other } = await prepareSession(t, server, { title: 'The other one' });
+  await page.click('.new-button');
+  await ask(page, 'My name is Egret.');
+  const gone = sessionOf(page);
+  await page.evaluate(([one, next]) => {
+    location.hash = `#s=${next}`;
+    window.lastSocket.dispatchEvent(new MessageEvent('message', { data: JSON.stringify({ type: 'session.removed', session: one }) }));
+  }, [gone, other]);
+  await page.waitForFunction(() => document.querySelector('h1').textContent === 'The other one');
+  assert.equal(sessionOf(page), other);
+});
+
 longTest('a deletion can be undone for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
   const context = await newContext(t);
   const page = await newPage(t, context);

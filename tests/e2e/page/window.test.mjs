@@ -71,3 +71,13 @@ test('on a narrow screen the meter stays on the screen', async (t) => {
   assert.ok(box.x >= 0 && box.x + box.width <= 320, JSON.stringify(box));
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
 });
+
+test('a long conversation that is opened from the list has not just become too long', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const turns = [[`Question`, 'Answer', { usage: { input_tokens: 100, output_tokens: 2900, log_tokens: 3000 } }], ['More', 'Of it', { usage: { input_tokens: 100, output_tokens: 400, log_tokens: 3500 } }]];
+  await FakeSession.route(page, turns, { session_len: 4096, memory_len: 512, n_tokens: 3500 });
+  await page.goto(server.url);
+  await page.click('.item-link');
+  await page.waitForSelector('.window-line', { state: 'attached' });
+  assert.equal(await page.locator('.toast').count(), 0);
+});

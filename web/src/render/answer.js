@@ -79,7 +79,9 @@ class Block {
     const share = this.text.length / Math.max(1, cost.characters);
     const ms = known ? performance.now() - this.since : cost.ms * share;
     const tokens = known ? cost.tokens - this.tokens : Math.round(cost.tokens * share);
-    setText(this.figures, tokens > 0 ? `${known || ms < 1 ? '' : 'about '}${duration(ms)} · ${plural(tokens, 'token')}` : '');
+    // A written answer took no time.
+    const took = known ? duration(ms) : ms > 0 && (ms < 1 ? duration(ms) : t('about {0}', duration(ms)));
+    setText(this.figures, tokens > 0 ? [took, plural(tokens, 'token')].filter(Boolean).join(' · ') : '');
   }
 
   #drawName() {

@@ -6,6 +6,7 @@ import { byLabel, cachedModels, mean, quantile, ratePerSecond, total, watchMetri
 import { state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { plot } from './plot.js';
+import { serverWord } from './server_words.js';
 
 /** @typedef {import('../metrics.js').Sample} Sample */
 
@@ -49,7 +50,6 @@ const SOURCES = /** @type {Record<string, string>} */ ({
   kept: t('on the device'),
   host: t('in host memory'),
   snapshot: t('in a snapshot'),
-  recomputed: 'recomputed',
 });
 const instances = table(t('Instances'));
 const cached = table(t('Models in the cache'), 'wide');
@@ -71,7 +71,7 @@ const counted = (now, rows) =>
   rows.flatMap(([metric, label, words]) =>
     byLabel(now, metric, label)
       .filter(([, n]) => n > 0)
-      .map(([name, n]) => /** @type {[string, string]} */ ([words.replace('%', name), count(n)])),
+      .map(([name, n]) => /** @type {[string, string]} */ ([words.replace('%', serverWord(name)), count(n)])),
   );
 
 /**
@@ -84,7 +84,7 @@ function instanceRow(before, now, { name, model, state: phase, sessions: held })
   const of = (/** @type {string} */ metric) => total(now, `parley_engine_${metric}`, its);
   const figures = [
     name && model,
-    phase,
+    serverWord(phase),
     t('{0} running', count(of('requests_running'))),
     t('{0} waiting', count(of('requests_waiting'))),
     perSecond(before ? ratePerSecond(before, now, 'parley_engine_generated_tokens_total', its) : 0),
@@ -115,7 +115,7 @@ function draw(samples, why) {
     ['active', 'idle', 'parked'].map((phase) => samples.map((sample) => total(sample, 'parley_sessions_resident', { state: phase }))),
     times,
   );
-  sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [name, count(n)]));
+  sessions.draw(byLabel(now, 'parley_sessions_resident', 'state').map(([name, n]) => [serverWord(name), count(n)]));
   evictions.draw(
     counted(now, [
       ['parley_sessions_parked_total', 'reason', t('parked in host memory: %')],
@@ -126,7 +126,7 @@ function draw(samples, why) {
   resumes.draw(
     byLabel(now, 'parley_sessions_resumes_total', 'source')
       .filter(([, n]) => n > 0)
-      .map(([source, n]) => [SOURCES[source] ?? source, count(n)]),
+      .map(([source, n]) => [SOURCES[source] ?? serverWord(source), count(n)]),
   );
   instances.draw(now.instances.map((one) => instanceRow(samples.at(-2), now, one)));
   const { models, server: program } = state.connection;

@@ -4,6 +4,7 @@ import { fetchCopies, fetchEvents } from '../debug.js';
 import { h } from '../dom.js';
 import { clock, count, day, duration } from '../format.js';
 import { t } from '../text.js';
+import { serverWord } from './server_words.js';
 
 const NAMES = /** @type {Record<string, string>} */ ({
   opened: t('Session opened'),
@@ -26,7 +27,7 @@ const SOURCES = /** @type {Record<string, string>} */ ({
 /** @param {import('../debug.js').SessionEvent} event */
 function why({ reason, cache, forked_from: from }) {
   if (from) return t('copied from {0}{1}', from.session, from.turn === null ? '' : t(' up to turn {0}', from.turn));
-  if (!cache) return reason ?? '';
+  if (!cache) return reason ? serverWord(reason) : '';
   const source = t('{0} in {1}', SOURCES[cache.source] ?? cache.source, duration(cache.resume_ms));
   return cache.refused ? t('{0}; the snapshot was not used: {1}', source, cache.refused) : source;
 }

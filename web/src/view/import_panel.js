@@ -9,6 +9,7 @@ import { writeSession } from '../rewriting.js';
 import { nextModel, state } from '../state.js';
 import { t } from '../text.js';
 import { openDialog } from './dialog.js';
+import { closeDrawer } from './layout_state.js';
 import { toast } from '../notices.js';
 
 const ARCHIVE_BYTES = 15 << 20; // limit of session.import
@@ -89,7 +90,10 @@ export async function importAll(files) {
     }
   }
   const result = done === 1 ? t('Chat imported.') : t('{0} imported.', plural(done, 'chat'));
-  if (done && (files.length === 1 || !problems.children.length)) show(last);
+  if (done && (files.length === 1 || !problems.children.length)) {
+    show(last);
+    closeDrawer(); // it is behind
+  }
   if (stopped || !problems.children.length) {
     dialog.close();
     toast(stopped && !done ? t('Nothing was imported.') : result);

@@ -42,9 +42,13 @@ function show(open) {
   const listen = open ? addEventListener : removeEventListener;
   listen('pointerdown', outside, true);
   listen('keydown', escape, true);
-  if (!open) return;
-  drawDetails();
+  if (open) drawDetails();
+}
+
+// Above the button, inside of the window: its text changes while it is open.
+function place() {
   const at = button.getBoundingClientRect();
+  details.style.left = '0'; // else its width is that of what lies right of where it was
   details.style.left = `${Math.max(8, Math.min(at.left, innerWidth - details.offsetWidth - 8))}px`;
   details.style.bottom = `${innerHeight - at.top + GAP}px`;
 }
@@ -83,7 +87,7 @@ export function tokensLeft() {
 function drawDetails() {
   const { known, most, window, used, seen, cached, lost } = lengths();
   const cache = !used
-    ? 'empty'
+    ? t('empty')
     : cached
       ? plural(cached, 'token')
       : known?.state === 'parked'
@@ -98,6 +102,7 @@ function drawDetails() {
   details.replaceChildren(
     h('dl', { class: 'facts-list' }, ...rows.flatMap(([name, text]) => [h('dt', null, name), h('dd', null, text)])),
   );
+  place();
 }
 
 const noticeMemo = newMemo();

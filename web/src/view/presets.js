@@ -111,7 +111,7 @@ export function openPresets() {
         'div',
         { class: 'dialog-actions' },
         h('button', { type: 'button', class: 'button quiet', onclick: importFile }, t('Import…')),
-        rows.length && h('button', { type: 'button', class: 'button quiet', onclick: () => download('presets.json', 'application/json', `${JSON.stringify({ format: FORMAT, version: 1, presets: presets() }, null, 2)}\n`) }, t('Export')),
+        rows.length > 0 && h('button', { type: 'button', class: 'button quiet', onclick: () => download('presets.json', 'application/json', `${JSON.stringify({ format: FORMAT, version: 1, presets: presets() }, null, 2)}\n`) }, t('Export')),
         h('span', { class: 'spacer' }),
         add,
       ),

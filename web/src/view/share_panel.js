@@ -55,7 +55,7 @@ export function openShare(id) {
       h(
         'p',
         { class: 'panel-text' },
-        t('Whoever has the link can read this chat without signing in: its title, messages and answers, and those that follow.'),
+        t('Anyone with the link can read this chat without signing in: its title, messages and answers. Messages that you add later are shown, too.'),
       ),
       h('p', { class: 'panel-text muted' }, t('Not shown: the system prompt, the thinking, other versions and all settings.')),
       ...(field ? [h('div', { class: 'share-row' }, field, h('button', { type: 'button', class: 'button primary', onclick: () => copy(link) }, icon('copy'), t('Copy link')))] : []),

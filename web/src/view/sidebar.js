@@ -212,7 +212,7 @@ export function sessionMenu(button, id, doRename) {
 const items = new Map();
 const groups = h('div', { class: 'groups' });
 const note = h('p', { class: 'list-note', hidden: true });
-const archiveButton = h('button', { type: 'button', class: 'link-button archive-button', onclick: () => showArchive(!state.list.archive) });
+const archiveButton = h('button', { type: 'button', class: 'link-button archive-button', hidden: true, onclick: () => showArchive(!state.list.archive) });
 const sentinel = h('div', { class: 'sentinel', 'aria-hidden': 'true' });
 const list = h('div', { class: 'session-list' }, groups, note, sentinel, archiveButton);
 

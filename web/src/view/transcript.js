@@ -361,7 +361,7 @@ function drawWindow(chat) {
   const start = forgotten(session, chat);
   if (!session || !start || !chat.turns.length) {
     windowLine.remove();
-    if (session) seenWhole.add(session.id);
+    if (session && !start && chat.phase === 'ready') seenWhole.add(session.id);
     return;
   }
   if (seenWhole.delete(session.id))
