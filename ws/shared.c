@@ -125,11 +125,27 @@ static void on_end(struct follower *f) {
 
 static const struct follower_ops ops = {.on_answer = on_answer, .push = push, .end = on_end};
 
+// The turn of the path that the reader's part begins with; false: it is no number.
+static bool first_turn(const struct http *h, size_t *first) {
+    char from[12] = "0"; // a path has fewer turns than that
+    *first = 0;
+    if (!http_query(h, "from", from, sizeof from)) return true;
+    if (!from[0] || from[strspn(from, "0123456789")]) return false;
+    *first = (size_t)strtoull(from, NULL, 10);
+    return true;
+}
+
 void shared_handle(void *service, struct http *h) {
     struct service *s = service;
     struct shared_reply *r = s->config->sharing ? calloc(1, sizeof *r) : NULL;
     if (!s->config->sharing) {
         reply_nothing(h);
+        return;
+    }
+    size_t first;
+    if (!first_turn(h, &first)) {
+        free(r);
+        http_reply_error(h, 400, "invalid", "from must be the number of a turn", 0);
         return;
     }
     if (r) *r = (struct shared_reply){.follower.ops = &ops, .service = s, .http = h};
@@ -141,6 +157,7 @@ void shared_handle(void *service, struct http *h) {
     buf_init(&r->piece, PIECE_MAX_BYTES);
     struct request ask = service_request(&r->follower, REQUEST_SHARED, "", NULL);
     ask.shared.token = http_path(h) + strlen(SHARED_PATH);
+    ask.shared.first = first;
     http_wait(h, &waiter, r);
     service_submit(s, &ask);
 }

@@ -28,8 +28,9 @@ int archive_export(const struct stored_session *s, struct buf *out);
 struct store_cursor;
 struct store_cursor *archive_export_begin(const char *owner, const char *id); // NULL: no memory
 // shared.c: what the session's link shows (share.h), as JSON: {"title","turns":[{"input","answer"}]} of its current
-// path. E_NOTFOUND: no session has this digest, or its owner has taken the link back meanwhile.
-struct store_cursor *archive_shared_begin(const char *digest); // NULL: no memory
+// path, from turn `first` of the path on (0: the oldest). A part of a long path ends with "next", the first of the next
+// part. E_NOTFOUND: no session has this digest, or its owner has taken the link back meanwhile.
+struct store_cursor *archive_shared_begin(const char *digest, size_t first); // NULL: no memory
 // The archive as a line of a new file (0600): written to PATH.part, then renamed. E_EXISTS when PATH exists; a
 // failure leaves no file.
 int archive_export_file(const struct stored_session *s, const char *path, struct err *err);

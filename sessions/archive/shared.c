@@ -1,6 +1,7 @@
 // What a session's link shows its readers: the title, and the messages and answers of the current path. Not the model's
 // thinking, the system prompt, settings, other versions, numbers or names: an owner who shares a conversation shares
-// what was said in it. In pieces, each in a transaction of its own; a link that is taken back ends the next piece.
+// what was said in it. In pieces, each in a transaction of its own; a link that is taken back ends the next piece. A long
+// path is shown in parts, so that neither the server nor the reader has all of it at a time.
 #include "base/err.h"
 #include "base/json_form.h"
 #include "engine/engine.h"
@@ -10,12 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define PART_TURNS 200               // a part ends behind so many turns, or behind
+#define PART_BYTES ((size_t)1 << 20) // the turn that passes this
+
 struct shared {
     struct store_cursor cursor; // first
     char *digest;
-    int64_t key;    // 0: the first piece has not been read
-    int64_t *turns; // (n_turns) of the path, as of the first piece
-    size_t n_turns, next;
+    int64_t key;                 // 0: the first piece has not been read
+    int64_t *turns;              // (n_turns) of the path, as of the first piece
+    size_t n_turns, first, next; // first: of this part
+    size_t sent;                 // bytes of the pieces before
     struct turn_pieces pieces;
     bool over;
 };
@@ -109,8 +114,15 @@ static int begin(struct shared *x, struct store_db *db, struct buf *out, struct 
         json_writer_init(&w, out);
         json_form(&w, "{title:%s,turns:[", rec.title);
     }
+    if (x->first > x->n_turns) x->first = x->n_turns;
+    x->next = x->first;
     session_record_release(&rec);
     return rc;
+}
+
+static bool part_is_full(const struct shared *x, const struct buf *out) {
+    return x->pieces.skip == 0 &&
+           (x->next - x->first >= PART_TURNS || x->sent + out->len >= PART_BYTES);
 }
 
 static int read_some(struct shared *x, struct store_db *db, struct buf *out, struct err *err) {
@@ -119,11 +131,12 @@ static int read_some(struct shared *x, struct store_db *db, struct buf *out, str
     x->key = key;
     if (!before) TRY(begin(x, db, out, err));
     int rc = 0;
-    while (rc == 0 && x->next < x->n_turns && out->len < PIECE_BYTES)
+    while (rc == 0 && x->next < x->n_turns && !part_is_full(x, out) && out->len < PIECE_BYTES)
         rc = next_turn(x, db, out, err);
-    if (rc < 0 || x->next < x->n_turns) return rc;
-    x->over = true;
-    return buf_addz(out, "]}");
+    x->over = x->next == x->n_turns || part_is_full(x, out);
+    x->sent += out->len;
+    if (rc < 0 || !x->over) return rc;
+    return x->next == x->n_turns ? buf_addz(out, "]}") : buf_addf(out, "],\"next\":%zu}", x->next);
 }
 
 static int shared_read(struct store_cursor *c, struct store_db *db, struct buf *out,
@@ -136,10 +149,11 @@ static int shared_read(struct store_cursor *c, struct store_db *db, struct buf *
     return rc < 0 ? rc : !x->over;
 }
 
-struct store_cursor *archive_shared_begin(const char *digest) {
+struct store_cursor *archive_shared_begin(const char *digest, size_t first) {
     struct shared *x = calloc(1, sizeof *x);
     if (!x) return NULL;
     x->cursor = (struct store_cursor){shared_read, shared_free};
+    x->first = first;
     if ((x->digest = strdup(digest))) return &x->cursor;
     free(x);
     return NULL;

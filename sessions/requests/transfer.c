@@ -35,7 +35,7 @@ int transfer_export(struct sessions *ss, const struct request *r) {
 int transfer_shared(struct sessions *ss, const struct request *r) {
     char digest[SHARE_DIGEST_LEN + 1];
     if (share_digest(r->shared.token, digest) < 0) return refuse_not_found(ss, r);
-    return begin(ss, r, archive_shared_begin(digest));
+    return begin(ss, r, archive_shared_begin(digest, r->shared.first));
 }
 
 // After the first piece, an error ends the answer.

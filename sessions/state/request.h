@@ -175,6 +175,7 @@ struct request {
         } fork;
         struct {
             const char *token;
+            size_t first; // turn of the path
         } shared;
     };
 

@@ -154,3 +154,19 @@ test('readers have the rate of a connection, as all others do', async (t) => {
   assert.equal(statuses.at(-1), 429, statuses.join());
   assert.ok(statuses.slice(0, -1).every((status) => status === 404));
 });
+
+test('a long conversation comes in parts, each of which says where the next one begins', async (t) => {
+  const server = await Server.start(t, { args: ['--sharing', ...unlimited] });
+  const client = await server.connect();
+  const session = await client.open({ title: 'Long' });
+  for (let i = 0; i < 203; i++) await client.request({ type: 'turn.write', session, input: { content: `${i}` }, text: 'Yes.' });
+  const { token } = await client.request({ type: 'session.share', session });
+  const first = await shown(server, token);
+  assert.deepEqual([first.turns.length, first.turns[0].input, first.next], [200, '0', 200]);
+  const last = await shown(server, `${token}?from=${first.next}`);
+  assert.deepEqual(last, { title: 'Long', turns: ['200', '201', '202'].map((input) => ({ input, answer: 'Yes.' })) });
+  assert.deepEqual(await shown(server, `${token}?from=99999999999`), { title: 'Long', turns: [] });
+  for (const from of ['', '-1', '1e3', 'x']) assert.equal((await read(server, `${token}?from=${from}`)).status, 400, from);
+  assert.equal((await read(server, `${wrong}?from=0`)).status, 404);
+  await client.close();
+});

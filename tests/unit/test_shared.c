@@ -30,29 +30,41 @@ static void make_long(void) {
         "UPDATE sessions SET share = '" DIGEST "'");
 }
 
-static void a_long_turn_comes_in_pieces(void **state) {
-    struct store_db db;
+// The part of what the link shows that begins with a turn of the path; n_pieces: of its text.
+static cJSON *read_part(struct store_db *db, size_t first, int *n_pieces) {
     struct buf piece, all;
     struct err err = {0};
-    int n = 0, rc;
-    make_long();
-    assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
-    struct store_cursor *c = archive_shared_begin(DIGEST);
+    int rc;
+    struct store_cursor *c = archive_shared_begin(DIGEST, first);
     buf_init(&all, (size_t)1 << 24);
+    *n_pieces = 0;
     do {
         buf_init(&piece, PIECE_MAX);
-        rc = c->read(c, &db, &piece, &err);
+        rc = c->read(c, db, &piece, &err);
         if (rc < 0) fail_msg("%s", err.text);
         buf_add(&all, piece.data, piece.len);
         buf_release(&piece);
-        n++;
+        ++*n_pieces;
     } while (rc > 0);
-    assert_true(n > 4);
     cJSON *o = json_parse(all.data, all.len, &json_limits_file, &err);
     if (!o) fail_msg("%s", err.text);
-    assert_int_equal(cJSON_GetArraySize(o), 2); // title, turns
+    buf_release(&all);
+    c->free(c);
+    return o;
+}
+
+static void a_long_turn_comes_in_pieces_and_ends_its_part(void **state) {
+    struct store_db db;
+    struct err err = {0};
+    int n;
+    make_long();
+    assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
+    cJSON *o = read_part(&db, 0, &n);
+    assert_true(n > 4);
+    assert_int_equal(cJSON_GetArraySize(o), 3); // title, turns, next
+    assert_int_equal(cJSON_GetObjectItem(o, "next")->valueint, 2);
     const cJSON *turns = cJSON_GetObjectItem(o, "turns");
-    assert_int_equal(cJSON_GetArraySize(turns), 3);
+    assert_int_equal(cJSON_GetArraySize(turns), 2);
     assert_string_equal(cJSON_GetObjectItem(turns->child, "input")->valuestring, "first");
     const char *input = cJSON_GetObjectItem(turns->child->next, "input")->valuestring;
     assert_int_equal(strlen(input), 3 * 400000);
@@ -60,8 +72,14 @@ static void a_long_turn_comes_in_pieces(void **state) {
     for (const cJSON *t = turns->child; t; t = t->next)
         assert_true(strlen(cJSON_GetObjectItem(t, "answer")->valuestring) > 0);
     cJSON_Delete(o);
-    buf_release(&all);
-    c->free(c);
+    o = read_part(&db, 2, &n);
+    assert_int_equal(cJSON_GetArraySize(o), 2); // title, turns
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(o, "turns")), 1);
+    cJSON_Delete(o);
+    o = read_part(&db, 4000000000, &n); // behind the end
+    assert_int_equal(cJSON_GetArraySize(o), 2);
+    assert_int_equal(cJSON_GetArraySize(cJSON_GetObjectItem(o, "turns")), 0);
+    cJSON_Delete(o);
     store_db_close(&db, false);
     fx_open();
     fx_teardown();
@@ -73,7 +91,7 @@ static void a_link_that_is_taken_back_ends_a_reply_under_way(void **state) {
     struct err err = {0};
     make_long();
     assert_int_equal(store_db_open_reader(&db, fx.path, &err), 0);
-    struct store_cursor *c = archive_shared_begin(DIGEST);
+    struct store_cursor *c = archive_shared_begin(DIGEST, 0);
     buf_init(&piece, PIECE_MAX);
     assert_int_equal(c->read(c, &db, &piece, &err), 1);
     sql("UPDATE sessions SET share = NULL");
@@ -148,7 +166,7 @@ static void tokens_are_drawn_and_checked(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_long_turn_comes_in_pieces),
+        cmocka_unit_test(a_long_turn_comes_in_pieces_and_ends_its_part),
         cmocka_unit_test(a_link_that_is_taken_back_ends_a_reply_under_way),
         cmocka_unit_test(a_refused_change_is_undone),
         cmocka_unit_test(tokens_are_drawn_and_checked),

@@ -137,3 +137,27 @@ test('a chat that was shared elsewhere gets a new link; where sharing is off, no
   await other.waitForSelector('.menu-item:text-is("Copy link")');
   assert.equal(await other.locator('.menu-item:text-is("Share…")').count(), 0);
 });
+
+test('a long chat comes in parts, as its reader goes on', async (t) => {
+  const server = await Server.start(t, { args: [...unhurried, '--sharing'] });
+  const page = await newPage(t, await newContext(t));
+  const asked = [];
+  const part = (input, more) => ({ title: 'Long', turns: [{ input, answer: 'Yes.\n\n'.repeat(100) }, ...more] });
+  await page.route('**/share/**', (route) => {
+    const from = new URL(route.request().url()).searchParams.get('from');
+    asked.push(from);
+    // The second part begins with what continues the answer that the first one ends with.
+    const json = from ? { title: 'Long', turns: [{ answer: 'And so on.', continues: true }, { input: 'Last', answer: 'Yes.' }] } : { ...part('First', [{ input: 'Second', answer: 'No.' }]), next: 2 };
+    return route.fulfill({ json });
+  });
+  await page.goto(`${server.url}/#/shared/${'a'.repeat(64)}`);
+  await page.waitForSelector('.shared-more');
+  assert.deepEqual(await page.locator('.bubble').allTextContents(), ['First', 'Second']);
+  await axeFindsNothing(page, 'more to come');
+  assert.deepEqual(asked, [null]);
+  await page.locator('.scroller').evaluate((scroller) => scroller.scrollTo(0, scroller.scrollHeight));
+  await soon(async () => assert.deepEqual(await page.locator('.bubble').allTextContents(), ['First', 'Second', 'Last']));
+  assert.equal((await page.locator('.turn .prose').nth(1).textContent()).trim(), 'No.And so on.');
+  await page.waitForSelector('.shared-more', { state: 'hidden' });
+  assert.deepEqual(asked, [null, '2']);
+});

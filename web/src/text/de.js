@@ -45,7 +45,7 @@ export const translation = {
     'This chat is shared. Its link is known only where it was made. A new link replaces it.': 'Dieser Chat ist geteilt. Der Link ist nur dort bekannt, wo er erstellt wurde. Ein neuer Link ersetzt ihn.',
     'Shared chat': 'Geteilter Chat', 'Nothing is shared here': 'Hier ist nichts geteilt', 'The link is incomplete, or the chat is no longer shared.': 'Der Link ist unvollständig, oder der Chat ist nicht mehr geteilt.',
     'Shared chat, read only. A language model wrote the answers; they may be wrong.': 'Geteilter Chat, nur zum Lesen. Die Antworten stammen von einem Sprachmodell und können falsch sein.',
-    "The server doesn't answer, or is busy.": 'Der Server antwortet nicht oder ist ausgelastet.', 'No answer.': 'Keine Antwort.', 'Question {0}': 'Frage {0}', 'Answer {0}': 'Antwort {0}',
+    "The server doesn't answer, or is busy.": 'Der Server antwortet nicht oder ist ausgelastet.', 'No answer.': 'Keine Antwort.', 'More messages': 'Weitere Nachrichten', 'Question {0}': 'Frage {0}', 'Answer {0}': 'Antwort {0}',
     'Untitled': 'Ohne Titel', 'Manage chats': 'Chats verwalten', 'All': 'Alle', '{0} chosen': '{0} ausgewählt', 'Export or delete several': 'Mehrere exportieren oder löschen',
     'Today': 'Heute', 'Yesterday': 'Gestern', 'Previous 7 days': 'Letzte 7 Tage', 'Previous 30 days': 'Letzte 30 Tage',
     'January': 'Januar', 'February': 'Februar', 'March': 'März', 'April': 'April', 'May': 'Mai', 'June': 'Juni', 'July': 'Juli', 'August': 'August', 'September': 'September',

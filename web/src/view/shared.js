@@ -9,16 +9,20 @@ import { bubble } from './bubble.js';
 
 /** @typedef {{input?: string, answer: string, continues?: boolean}} SharedTurn */
 
-/** The turns of a link's answer; one that continues the answer before it is a part of that. @param {SharedTurn[]} turns */
-function exchanges(turns) {
-  /** @type {SharedTurn[]} */
-  const all = [];
+/** @type {SharedTurn[]} what has come; one that continues the answer before it is a part of that */
+let exchanges = [];
+
+/** @param {SharedTurn[]} turns @returns {number} the first exchange that is new or has changed */
+function add(turns) {
+  let changed = exchanges.length;
   for (const turn of turns) {
-    const last = all.at(-1);
-    if (turn.continues && last) last.answer += turn.answer;
-    else all.push({ ...turn });
+    const last = exchanges.at(-1);
+    if (turn.continues && last) {
+      last.answer += turn.answer;
+      changed = Math.min(changed, exchanges.length - 1);
+    } else exchanges.push({ ...turn });
   }
-  return all;
+  return changed;
 }
 
 /** @param {SharedTurn} turn @param {number} i */
@@ -34,9 +38,9 @@ function drawTurn({ input, answer }, i) {
   );
 }
 
-/** @param {string} token @returns {Promise<{title: string, turns: SharedTurn[]} | null>} null: nothing is shared by it */
-async function load(token) {
-  const reply = await fetch(`share/${encodeURIComponent(token)}`, { cache: 'no-store', credentials: 'omit', referrerPolicy: 'no-referrer' });
+/** A part of a long chat. @param {string} token @param {number} from @returns {Promise<{title: string, turns: SharedTurn[], next?: number} | null>} null: nothing is shared by it */
+async function load(token, from) {
+  const reply = await fetch(`share/${encodeURIComponent(token)}${from ? `?from=${from}` : ''}`, { cache: 'no-store', credentials: 'omit', referrerPolicy: 'no-referrer' });
   if (reply.status === 404) return null;
   if (!reply.ok) throw new Error(String(reply.status));
   return reply.json();
@@ -49,25 +53,56 @@ const announced = h('p', { class: 'shared-state', role: 'status' });
 /** @param {string} text @param {...Node} more */
 const say = (text, ...more) => announced.replaceChildren(text, ...more);
 
+const more = h('button', { type: 'button', class: 'button shared-more', hidden: true, onclick: () => showMore() }, t('More messages'));
+let next = 0; // the first turn of the next part
+let loading = false;
+
+/** Draws the exchanges from one on, one a frame: a long chat holds none up. @param {number} i */
+function drawFrom(i) {
+  if (i === exchanges.length) {
+    log.removeAttribute('aria-busy');
+    more.hidden = !next;
+    return undefined;
+  }
+  const element = drawTurn(exchanges[i], i);
+  if (log.children[i]) log.children[i].replaceWith(element);
+  else log.append(element);
+  return afterFrame(() => drawFrom(i + 1));
+}
+
+/** @param {{turns: SharedTurn[], next?: number}} part */
+function show(part) {
+  next = part.next ?? 0;
+  log.setAttribute('aria-busy', 'true');
+  more.hidden = true; // and is seen to come into sight when it is shown again
+  drawFrom(add(part.turns));
+}
+
+async function showMore() {
+  if (loading || !next || log.hasAttribute('aria-busy')) return;
+  loading = true;
+  try {
+    const part = await load(location.hash.slice('#/shared/'.length), next);
+    if (part) show(part);
+    else location.reload(); // it is no longer shared
+  } catch {
+    more.textContent = t('Try again');
+  }
+  loading = false;
+}
+
 async function draw() {
   const token = location.hash.slice('#/shared/'.length);
   log.replaceChildren();
+  exchanges = [];
   say(t('Loading…'));
   try {
-    const shared = await load(token);
+    const shared = await load(token, 0);
     title.textContent = shared ? shared.title || t('Shared chat') : t('Nothing is shared here');
     document.title = `${title.textContent} · Parley`;
     if (!shared) return say(t('The link is incomplete, or the chat is no longer shared.'));
     say(t('Shared chat, read only. A language model wrote the answers; they may be wrong.'));
-    const all = exchanges(shared.turns);
-    log.setAttribute('aria-busy', 'true');
-    /** One turn a frame: a long chat holds none up. @param {number} i */
-    const next = (i) => {
-      if (i === all.length) return log.removeAttribute('aria-busy');
-      log.append(drawTurn(all[i], i));
-      return afterFrame(() => next(i + 1));
-    };
-    return next(0);
+    return show(shared);
   } catch {
     return say(t("The server doesn't answer, or is busy."), ' ', h('button', { type: 'button', class: 'link-button', onclick: draw }, t('Try again')));
   }
@@ -83,14 +118,16 @@ log.addEventListener('click', async (event) => {
 /** Takes the page's place. @param {HTMLElement} app */
 export function showShared(app) {
   document.querySelector('.skip')?.remove();
+  const scroller = h('div', { class: 'scroller', tabIndex: 0 }, h('div', { class: 'log' }, announced, h('h2', { class: 'visually-hidden' }, t('Conversation')), log, more));
   app.replaceChildren(
     h(
       'main',
       { class: 'shared' },
       h('header', { class: 'header' }, h('div', { class: 'title-box' }, title), h('a', { class: 'brand', href: './' }, icon('logo'), 'Parley')),
-      h('div', { class: 'scroller', tabIndex: 0 }, h('div', { class: 'log' }, announced, h('h2', { class: 'visually-hidden' }, t('Conversation')), log)),
+      scroller,
     ),
   );
   addEventListener('hashchange', () => location.reload());
+  new IntersectionObserver((entries) => entries.some((entry) => entry.isIntersecting) && showMore(), { root: scroller, rootMargin: '1000px' }).observe(more);
   draw();
 }
