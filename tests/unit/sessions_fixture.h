@@ -555,13 +555,13 @@ static struct session *fx_session(const char *id) {
     return service_find(fx.ss, "local", id);
 }
 
-// Keeps the store, and all others, from writing to the file, until the descriptor is closed.
+// Keeps the store, and all others, from writing to the file, until the descriptor is closed. Waits for what is being written.
 static inline int fx_hold_write_lock(void) {
     char lock[320];
     struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     snprintf(lock, sizeof lock, "%s.lock", fx.path);
     int fd = open(lock, O_RDWR);
-    assert_int_equal(fcntl(fd, F_OFD_SETLK, &l), 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLKW, &l), 0);
     return fd;
 }
 
