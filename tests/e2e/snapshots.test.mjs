@@ -277,7 +277,7 @@ test('a full disk costs snapshots and nothing else', async (t) => {
   const follower = await Follower.open(await server.connect(), { sampling: greedy });
   await follower.say('My name is Zora.');
   await until('it to be given up', async () => (await server.metric('parley_engine_snapshots_given_up_total{reason="full"}')) > 0);
-  assert.match(server.log, /event=snapshot.given_up reason=full/);
+  await until('the log to say so', async () => /event=snapshot.given_up reason=full/.test(server.log));
   const session = await until('it to be cold', async () => {
     const now = await stateOf(follower.client, follower.session);
     return now.state === 'cold' && now;
