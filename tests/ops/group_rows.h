@@ -48,3 +48,27 @@ static inline int group_rows_refuse(const void *ctx, int64_t row, struct group_r
     if (row == 40) return err_set(err, E_FORMAT, "row %d holds a scale of nan", (int)row);
     return group_rows_fill(ctx, row, out, err);
 }
+
+// What a row's code stands for in column k.
+static inline double group_value(const struct group_format *f, const struct group_row *r, int64_t k,
+                                 uint8_t code) {
+    const int64_t g = k / f->group, t = k / GROUP_TILE_K;
+    const double number = f->book ? f->book[code] : code;
+    const double scale = f->scale == GROUP_SCALE_F16 ? f16_to_f32(((const uint16_t *)r->scales)[g])
+                         : f->scale == GROUP_SCALE_BF16
+                             ? bf16_to_f32(((const uint16_t *)r->scales)[g])
+                         : f->scale == GROUP_SCALE_F32
+                             ? ((const float *)r->scales)[g]
+                             : (double)f16_to_f32(r->supers[t]) * ((const int8_t *)r->scales)[g];
+    if (f->zero_kind == GROUP_MIN_F16)
+        return scale * number + f16_to_f32(((const uint16_t *)r->zeros)[g]);
+    if (f->zero_kind == GROUP_MIN_NESTED)
+        return scale * number -
+               (double)f16_to_f32(r->min_supers[t]) * ((const uint8_t *)r->zeros)[g];
+    const int zero = f->zero + (f->zero_kind == GROUP_ZERO_U8 ? ((const uint8_t *)r->zeros)[g] : 0);
+    return scale * (number - zero);
+}
+static inline double group_row_value(const struct group_format *f, const struct group_row *r,
+                                     int64_t k) {
+    return group_value(f, r, k, r->codes[k]);
+}

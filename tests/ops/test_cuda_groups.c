@@ -99,6 +99,72 @@ static void sizes(const struct twin *w) {
     check_format(w, &formats[6], 33, 100, 1); // columns that are no whole words: widened
 }
 
+// One row of values that differ by 2^40 within a group or between groups, of zeros, of values near the dtype's least; and a
+// NaN, which reaches every result. Against double precision: the CPU keeps 16 bits of the largest value of 256 columns.
+enum { WILD_COLS = 1536, WILD_ROWS = 48, WILD_KINDS = 3 };
+
+static void wild_x(const struct twin *w, int kind, float *x) {
+    const int span = w->t == DTYPE_F16 ? 10 : 20;
+    op_seed(23);
+    for (int i = 0; i < WILD_COLS; i++) {
+        const float v = op_random();
+        const int power = (kind == 0 ? i * 7 : i / 256 * 7) % (2 * span) - span;
+        const float value =
+            kind == 2 ? v * (w->t == DTYPE_F16 ? 0x1p-20f : 0x1p-90f) : ldexpf(v, power);
+        x[i] = twin_round(w->t, kind == 1 && i / 256 == 3 ? 0 : value);
+    }
+}
+
+// A value may be rounded at 2^-23 of the largest of its group, whatever its code; sums are of F32.
+static void wild_compare(const struct group_rows *s, const float *x, const float *y) {
+    static uint8_t codes[WILD_COLS];
+    static float scales[WILD_COLS];
+    uint16_t zeros[WILD_COLS], supers[WILD_COLS / GROUP_TILE_K],
+        min_supers[WILD_COLS / GROUP_TILE_K];
+    struct group_row row = {codes, scales, supers, zeros, min_supers};
+    struct err err;
+    for (int r = 0; r < WILD_ROWS; r++) {
+        double sum = 0, slack = 0;
+        assert_int_equal(group_rows_fill(s, r, &row, &err), 0);
+        for (int k = 0; k < WILD_COLS; k++) {
+            const int first = k / s->f.group * s->f.group;
+            float most = 0;
+            for (int i = first; i < first + s->f.group; i++) most = fmaxf(most, fabsf(x[i]));
+            const double size =
+                fabs(group_value(&s->f, &row, k, 0)) + fabs(group_value(&s->f, &row, k, 15));
+            sum += group_row_value(&s->f, &row, k) * (double)x[k];
+            slack += size * (0x1p-23 * (double)most + 1e-6 * fabs((double)x[k]));
+        }
+        op_near(y[r], sum, slack, "a wild row", r);
+    }
+}
+
+static void extremes(const struct twin *w) {
+    float x[WILD_COLS];
+    for (int f = 0; f < N_FORMATS - 1; f++) {
+        const struct group_rows s = {formats[f], WILD_COLS, 0};
+        const struct group_source source = {formats[f], group_rows_fill, &s};
+        const struct tensor_view v = {
+            .data = &source, .dtype = DTYPE_U8, .rows = WILD_ROWS, .cols = WILD_COLS};
+        struct weight gpu;
+        struct err err = {0};
+        if (w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+        for (int kind = 0; kind <= WILD_KINDS; kind++) {
+            wild_x(w, kind % WILD_KINDS, x);
+            if (kind == WILD_KINDS) x[700] = NAN;
+            void *gx = twin_up(w, x, WILD_COLS), *gy = twin_alloc(w, WILD_ROWS * 4);
+            assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE_F32, gy, gx, 1, &gpu, NULL),
+                             0);
+            float *y = twin_down(w, gy, WILD_ROWS, DTYPE_F32);
+            if (kind < WILD_KINDS) wild_compare(&s, x, y);
+            for (int r = 0; r < WILD_ROWS; r++) assert_int_equal(isnan(y[r]), kind == WILD_KINDS);
+            free(y);
+            twin_free(w, gx), twin_free(w, gy);
+        }
+        w->gpu->ops->weight_release(w->gpu, &gpu);
+    }
+}
+
 static void check_fused(const struct twin *w, const struct group_format *f, int32_t rows,
                         int32_t cols, enum norm_kind kind, bool gated) {
     const struct backend_ops *ops = w->gpu->ops;
@@ -172,14 +238,17 @@ static void test_sizes(void **state) {
 static void test_fused(void **state) {
     twin_each(fused);
 }
+static void test_extremes(void **state) {
+    twin_each(extremes);
+}
 static void test_refusals(void **state) {
     twin_each(refusals);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_sizes),
-                                       cmocka_unit_test(test_fused),
-                                       cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kinds), cmocka_unit_test(test_sizes), cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_extremes), cmocka_unit_test(test_refusals)};
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

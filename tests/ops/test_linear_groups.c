@@ -35,25 +35,6 @@ static const struct group_format formats[] = {
     {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
 };
 
-static double half(uint16_t h) {
-    return (double)f16_to_f32(h);
-}
-
-static double value_of(const struct group_format *f, const struct group_row *r, int64_t k) {
-    const int64_t g = k / f->group, t = k / GROUP_TILE_K;
-    const double code = f->book ? f->book[r->codes[k]] : r->codes[k];
-    double scale = f->scale == GROUP_SCALE_F16    ? half(((const uint16_t *)r->scales)[g])
-                   : f->scale == GROUP_SCALE_BF16 ? bf16_to_f32(((const uint16_t *)r->scales)[g])
-                   : f->scale == GROUP_SCALE_F32
-                       ? ((const float *)r->scales)[g]
-                       : half(r->supers[t]) * ((const int8_t *)r->scales)[g];
-    if (f->zero_kind == GROUP_MIN_F16) return scale * code + half(((const uint16_t *)r->zeros)[g]);
-    if (f->zero_kind == GROUP_MIN_NESTED)
-        return scale * code - half(r->min_supers[t]) * ((const uint8_t *)r->zeros)[g];
-    const int zero = f->zero + (f->zero_kind == GROUP_ZERO_U8 ? ((const uint8_t *)r->zeros)[g] : 0);
-    return scale * (code - zero);
-}
-
 enum { MOST = 40, N_FORMATS = sizeof formats / sizeof *formats };
 
 static const struct set {
@@ -113,7 +94,7 @@ static void check_format(struct backend *be, int format, int n_parts, bool fuses
         weight_row(&w, o, wide);
         double value[COLS];
         for (int k = 0; k < COLS; k++) {
-            double want = value[k] = value_of(f, &row, k);
+            double want = value[k] = group_row_value(f, &row, k);
             op_near(wide[k], want, 1.2e-7 * (fabs(want) + 0.5), "weight", o * COLS + k);
         }
         for (int r = 0; r < MOST; r++) {
