@@ -231,6 +231,11 @@ const struct served_model *service_hold_model(const struct service *s, const cha
     return placement_hold(sessions_placement(s->sessions), name);
 }
 
+const struct served_model *service_hold_asked_model(const struct service *s, const char *name,
+                                                    struct err *err) {
+    return placement_hold_asked(sessions_placement(s->sessions), name, err);
+}
+
 // JSON of prose has 4 to 6 bytes for each token; of code, with its escapes, tool calls and ids, more.
 #define JSON_BYTES_PER_TOKEN 16
 #define DEFAULT_LONGEST_CONVERSATION ((int64_t)64 << 20)

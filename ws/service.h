@@ -1,6 +1,6 @@
 // The session service on the network's loop: threads of engines and store wake it, it is polled once
 // before the loop waits, and it has followers (follower.h). Protocols and routes get this struct as
-// `user`. Net thread only, except service_wake and service_hold_model.
+// `user`. Net thread only, except service_wake and service_hold_*.
 #pragma once
 #include "base/json.h"
 #include "base/workers.h"
@@ -60,6 +60,9 @@ void service_start(struct service *s, struct sessions *sessions);
 // The model of that name; name NULL: the default one. Returns NULL if there is none. The caller holds it,
 // and may use its engine for texts, until placement_drop. Any thread.
 const struct served_model *service_hold_model(const struct service *s, const char *name);
+// placement_hold_asked. Any thread.
+const struct served_model *service_hold_asked_model(const struct service *s, const char *name,
+                                                    struct err *err);
 // How long an HTTP request with a conversation may be (max_conversation_bytes); the body of a route with
 // HTTP_CONVERSATION. Any thread. path is ignored.
 size_t service_longest_conversation(void *service, const char *path);

@@ -301,6 +301,24 @@ const char *placement_names(const struct placement *p, char out[PLACEMENT_NAMES_
     return out;
 }
 
+const struct served_model *placement_hold_asked(struct placement *p, const char *name,
+                                                struct err *err) {
+    char names[PLACEMENT_NAMES_MAX];
+    bool named = name && *name;
+    pthread_mutex_lock(&p->lock);
+    struct served_model *m = named ? model_called(p, name) : p->models;
+    if (!named && m && m->next) m = NULL;
+    if (m) atomic_fetch_add(&m->holds, 1);
+    placement_names(p, names);
+    pthread_mutex_unlock(&p->lock);
+    if (m) return m;
+    if (named)
+        err_set(err, E_NOTFOUND, "'%.64s' does not exist", name);
+    else
+        err_set(err, E_INVAL, "is missing; this server has %s", names);
+    return NULL;
+}
+
 int placement_find_model(const struct placement *p, const char *name, struct served_model **out,
                          struct err *err) {
     char names[PLACEMENT_NAMES_MAX];

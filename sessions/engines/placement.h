@@ -135,6 +135,10 @@ int placement_find_model(const struct placement *p, const char *name, struct ser
                          struct err *err);
 // The same, and holds the model until placement_drop. Any thread. NULL: not found.
 const struct served_model *placement_hold(struct placement *p, const char *name);
+// The same for a request of a stateless protocol, which may leave out the name if there is one model. name NULL or "":
+// left out. NULL: *err says why, E_NOTFOUND for a name that no model has, or E_INVAL.
+const struct served_model *placement_hold_asked(struct placement *p, const char *name,
+                                                struct err *err);
 void placement_drop(const struct served_model *m); // NULL is fine
 // The model that a session was made with, also if it has another name now; NULL: it is not served.
 struct served_model *placement_model_of(const struct placement *p, const char *name,

@@ -32,6 +32,24 @@ const instances = async (server) => (await (await fetch(`${server.url}/readyz`))
 const count = (server, name, instance) => server.metric(`${name}{engine="${instance}"}`);
 const generated = (server, instance) => count(server, 'parley_engine_generated_tokens_total', instance);
 
+const post = (server, target, body) => fetch(`${server.url}${target}`, { method: 'POST', body: JSON.stringify(body), headers: { 'content-type': 'application/json' } });
+const hi = [{ role: 'user', content: 'Hi' }];
+/** Requests of the stateless protocols, without a model. */
+const stateless = [['/v1/chat/completions', { max_tokens: 1, messages: hi }], ['/v1/completions', { max_tokens: 1, prompt: 'Hi' }],
+  ['/v1/responses', { max_output_tokens: 1, input: 'Hi' }], ['/v1/responses/input_tokens', { input: 'Hi' }], ['/v1/responses/compact', { max_output_tokens: 1, input: 'Hi' }],
+  ['/v1/embeddings', { input: 'Hi' }], ['/v1/messages', { max_tokens: 1, messages: hi }], ['/v1/messages/count_tokens', { messages: hi }]];
+
+test('one model answers requests that name none', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  for (const [target, body] of stateless)
+    for (const unnamed of [body, { ...body, model: null }, { ...body, model: '' }]) {
+      const answer = await post(server, target, unnamed);
+      const said = await answer.json();
+      assert.equal(answer.status, 200, `${target}: ${JSON.stringify(said)}`);
+      if ('model' in said) assert.equal(said.model, 'demo-model', target);
+    }
+});
+
 test('two models: hello, /readyz, /v1/models and /metrics list them; sessions use the one that they name', async (t) => {
   const { folder, file, options } = settings(t, '');
   const other = await otherModel(folder);
@@ -54,6 +72,12 @@ test('two models: hello, /readyz, /v1/models and /metrics list them; sessions us
       assert.equal((await fetch(`${server.url}${target}`, { method: 'POST', body: JSON.stringify({ model: name, store: false, ...body }), headers: { 'content-type': 'application/json' } })).status, 200, `${target} ${name}`);
     assert.equal((await fetch(`${server.url}/v1/models/${name}`)).status, 200);
     assert.equal((await fetch(`${server.url}/v2/models/${name}`)).status, 200);
+  }
+
+  for (const [target, body] of stateless) { // with several models, each of these requests names one
+    const answer = await post(server, target, body);
+    assert.equal(answer.status, 400, target);
+    assert.match((await answer.json()).error.message, /^model:? is missing; this server has 'demo-model', 'other-model'$/, target);
   }
 
   const unknown = await client.request({ type: 'session.open', model: 'third-model' });

@@ -187,7 +187,7 @@ test('errors have OpenAI\'s form', async (t) => {
     });
   };
   await refused({ model: 'gpt-9' }, 404, 'model_not_found', 'model');
-  await refused({ model: undefined }, 400, 'invalid_value', 'model');
+  await refused({ model: 3 }, 400, 'invalid_value', 'model');
   await refused({ messages: [] }, 400, 'invalid_value', 'messages');
   await refused({ messages: 'x' }, 400, 'invalid_value', 'messages');
   await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages');

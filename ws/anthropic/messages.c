@@ -54,16 +54,26 @@ static void fill_request(struct completion_request *to, struct messages_request 
     r->sampling = NULL;
 }
 
+// The model that the request names, or the server's only one.
+static const struct served_model *hold_model(struct messages_request *r, const struct service *s) {
+    struct err err = {0};
+    const struct served_model *served = service_hold_asked_model(s, r->model, &err);
+    if (served) return served;
+    messages_refuse(r, "model: %s%s", err.text,
+                    err.code == E_NOTFOUND ? "; GET /v1/models lists those of this server." : "");
+    if (err.code != E_NOTFOUND) return NULL;
+    r->failure.status = 404;
+    snprintf(r->failure.code, sizeof r->failure.code, "not_found");
+    return NULL;
+}
+
 static struct completion_request *make_request(struct messages_request *r, const struct service *s,
                                                const struct owner *owner,
                                                struct completion_failure *f) {
-    const struct served_model *served = service_hold_model(s, r->model);
+    const struct served_model *served = hold_model(r, s);
     struct completion_request *to = served ? completion_request_new() : NULL;
     if (!served) {
-        *f = (struct completion_failure){.status = 404, .code = "not_found"};
-        snprintf(f->message, sizeof f->message,
-                 "model: '%.64s' does not exist; GET /v1/models lists those of this server.",
-                 r->model);
+        *f = r->failure;
         return NULL;
     }
     if (!to) {
@@ -92,8 +102,8 @@ static struct decoded *decode(const struct service *s, const struct http_payload
     d->warms_up = r.warms_up;
     d->max_tokens = r.sampling && !r.warms_up ? r.sampling->params.max_tokens : 0;
     if (!r.failure.status) d->request = make_request(&r, s, p->owner, &d->failure);
-    d->model = r.model;
-    r.model = NULL;
+    d->model = d->request && !*r.model ? strdup(d->request->served->name) : r.model;
+    if (d->model == r.model) r.model = NULL;
     messages_request_release(&r);
     if (d->request) d->request->counts = purpose == MESSAGES_COUNT;
     return d;

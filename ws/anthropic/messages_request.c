@@ -175,12 +175,11 @@ static bool refuse_unserved(struct messages_request *r, const cJSON *body) {
 static bool read_flags(struct messages_request *r, const cJSON *body) {
     const cJSON *model = json_member(body, "model"), *stream = json_member(body, "stream");
     if (!cJSON_IsObject(body)) return messages_refuse(r, "the body must be a JSON object");
-    if (!model) return messages_refuse(r, "model: Field required");
-    if (!cJSON_IsString(model) || !*model->valuestring)
+    if (model && !cJSON_IsString(model) && !cJSON_IsNull(model))
         return messages_refuse(r, "model: must be the name of a model; GET /v1/models lists them");
     if (stream && !cJSON_IsBool(stream)) return messages_refuse(r, "stream: must be true or false");
     r->stream = cJSON_IsTrue(stream);
-    r->model = strdup(model->valuestring);
+    r->model = strdup(cJSON_IsString(model) ? model->valuestring : "");
     return r->model || messages_no_memory(r);
 }
 

@@ -47,11 +47,15 @@ cJSON *openai_body_read(const char *body, size_t len, struct completion_failure 
 const struct served_model *openai_body_model(const struct service *s, const cJSON *body,
                                              struct completion_failure *f) {
     const cJSON *v = json_member(body, "model");
-    if (!v) openai_bad(f, "model", "is missing");
-    if (v && !cJSON_IsString(v)) openai_bad(f, "model", "must be a string");
+    const char *name = cJSON_GetStringValue(v);
+    struct err err = {0};
+    if (v && !name && !cJSON_IsNull(v)) openai_bad(f, "model", "must be a string");
     if (f->status) return NULL;
-    const struct served_model *m = service_hold_model(s, v->valuestring);
-    if (!m) openai_fail_model(f, v->valuestring);
+    const struct served_model *m = service_hold_asked_model(s, name, &err);
+    if (!m && err.code == E_NOTFOUND)
+        openai_fail_model(f, name);
+    else if (!m)
+        openai_bad(f, "model", err.text);
     return m;
 }
 

@@ -6,7 +6,7 @@ struct service;
 
 // The object that the body holds, for the caller to delete. The route has bounded its length. NULL: *f says why.
 cJSON *openai_body_read(const char *body, size_t len, struct completion_failure *f);
-// The model that the request names, held until placement_drop. NULL: *f says why.
+// The model that the request names, or the server's only one; held until placement_drop. NULL: *f says why.
 const struct served_model *openai_body_model(const struct service *s, const cJSON *body,
                                              struct completion_failure *f);
 // The sampling parameters that have OpenAI's meaning. 0, or E_* with *f set.
