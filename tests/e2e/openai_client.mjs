@@ -13,7 +13,8 @@ export const turnOf = (id) => Number(id.slice(id.lastIndexOf('-') + 1));
 /** Tokens of a chat completion's prompt that were in the cache. */
 export const cached = (answer) => answer.usage.prompt_tokens_details.cached_tokens;
 /** The call is refused with this status, code and parameter. */
-export const refused = (call, status, code, param = null) => assert.rejects(call, (e) => {
+export const refused = (call, status, code, param = null, message = /./) => assert.rejects(call, (e) => {
   assert.deepEqual([e.status, e.code, e.param], [status, code, param], e.message);
+  assert.match(e.message, message);
   return true;
 });

@@ -304,7 +304,13 @@ test('compact: the user\'s messages and a summary are the next input', async (t)
   await t.test('previous_response_id alone, and what is refused', async () => {
     const alone = await compact({ previous_response_id: first.id });
     assert.deepEqual(alone.output.map((item) => item.type), ['message', 'compaction']);
-    await refused(compact({}), 400, 'invalid_value', 'input');
+    await refused(compact({}), 400, 'invalid_value', 'input', /is missing/);
+    await refused(compact({ input: [] }), 400, 'invalid_value', 'input', /at least one item/);
+    await refused(compact({ input: [{ type: 'web_search_call', id: 'ws_1', status: 'completed' }] }), 400, 'invalid_value', 'input', /no item that the model reads/);
+    const question = { role: 'user', content: 'Who is it?' };
+    for (const content of ['gAAAA', 'parley:', 'parley:%%%', `parley:${summary.encrypted_content}`, 5, undefined])
+      for (const type of ['compaction', 'compaction_summary'])
+        await refused(compact({ input: [question, { type, encrypted_content: content }] }), 400, 'invalid_value', 'input[1].encrypted_content', /not a summary that this server wrote/);
     await refused(compact({ input: 'x', background: true }), 400, 'invalid_value', 'background');
   });
 });
@@ -314,7 +320,7 @@ test('what is not served is refused by name', async (t) => {
   const openai = clientOf(server);
   const bad = (body, status, code, param) => refused(openai.responses.create({ model, input: 'x', ...body }), status, code, param);
   await bad({ model: 'gpt-9' }, 404, 'model_not_found', 'model');
-  await bad({ model: undefined }, 400, 'invalid_value', 'model');
+  await bad({ model: 3 }, 400, 'invalid_value', 'model');
   await bad({ input: undefined }, 400, 'invalid_value', 'input');
   await bad({ input: 3 }, 400, 'invalid_value', 'input');
   await bad({ input: [{ role: 'user', content: [{ type: 'input_image', image_url: 'x' }] }] }, 400, 'unsupported', 'input[0].content[0]');

@@ -257,6 +257,29 @@ static int read_item(cJSON *messages, const cJSON *item, const struct place *at)
     return refuse_member(at, "unsupported", "type", message);
 }
 
+static bool is_compaction(const cJSON *item) {
+    const char *type = json_string(item, "type");
+    return type && (strcmp(type, "compaction") == 0 || strcmp(type, "compaction_summary") == 0);
+}
+
+int responses_items_refuse_foreign(const cJSON *input, const char *name,
+                                   struct completion_failure *f) {
+    struct place at = {name, 0, f};
+    const cJSON *item;
+    if (!cJSON_IsArray(input)) return 0;
+    cJSON_ArrayForEach(item, input) {
+        int rc = 0;
+        cJSON *text = is_compaction(item) ? read_encrypted(item, &rc) : NULL;
+        bool is_read = text && *text->valuestring;
+        cJSON_Delete(text);
+        if (rc == E_NOMEM) return openai_no_memory(f);
+        if (is_compaction(item) && !is_read)
+            return bad_member(&at, "encrypted_content", "is not a summary that this server wrote");
+        at.item++;
+    }
+    return 0;
+}
+
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
                          struct completion_failure *f) {
     struct place at = {name, 0, f};

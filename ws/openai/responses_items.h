@@ -12,6 +12,10 @@
 // member that holds the items, for the failure. 0 or E_INVAL, E_NOMEM, with *f set.
 int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
                          struct completion_failure *f);
+// E_INVAL with *f set for an item of the type compaction that this server cannot read: a summary of the items would
+// lose what it stands for. E_NOMEM.
+int responses_items_refuse_foreign(const cJSON *input, const char *name,
+                                   struct completion_failure *f);
 // {"type":"item_reference","id"} (the type may be missing): responses_references.h puts the item there.
 bool responses_item_is_reference(const cJSON *item);
 // A copy of the input as an array of items in their full form, each with its type and without an id:

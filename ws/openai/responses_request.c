@@ -276,6 +276,7 @@ static int read_stream_id(struct reading *d) {
 static int take_input(struct responses_request *r, const cJSON *input) {
     r->completion->messages = cJSON_CreateArray();
     if (!r->completion->messages) return openai_no_memory(&r->failure);
+    if (r->compacts) TRY(responses_items_refuse_foreign(input, "input", &r->failure));
     if (input) TRY(responses_items_read(r->completion->messages, input, "input", &r->failure));
     cJSON *items = responses_items_normal(input);
     r->input = items ? cJSON_PrintUnformatted(items) : NULL;
@@ -288,7 +289,7 @@ static int read_input(struct reading *d) {
     const cJSON *input = json_member(d->json, "input");
     bool empty = !input || (cJSON_IsArray(input) && !cJSON_GetArraySize(input));
     if (empty && r->compacts && r->continues) return take_input(r, input);
-    if (empty) return bad(d, "input", "is missing");
+    if (empty) return bad(d, "input", input ? "must have at least one item" : "is missing");
     if (!responses_references_in(input)) return take_input(r, input);
     TRY(responses_references_read(&r->references, input, &r->failure));
     r->unresolved = cJSON_DetachItemFromObjectCaseSensitive(d->json, "input");
@@ -519,6 +520,8 @@ int responses_request_check(struct responses_request *r, cJSON *history) {
         cJSON_Delete(c->messages);
         c->messages = history;
     }
+    if (r->compacts && !exact && cJSON_GetArraySize(c->messages) == 0)
+        return openai_bad(&r->failure, "input", "has no item that the model reads");
     bool complete = exact || !r->instructions || !*r->instructions ||
                     add_message(c->messages, true, "system", r->instructions);
     if (complete && r->compacts) complete = ask_summary(r);
