@@ -9,6 +9,7 @@
 #include "sessions/saving/save.h"
 #include "sessions/state/sampling_layers.h"
 #include "sessions/state/title.h"
+#include "sessions/turns/preparing.h"
 #include "sessions/turns/turns.h"
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,9 @@ int handle_update(struct session *s, const struct request *r) {
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
     if (note_refused(s, r)) return 0;
+    int rc = preparing_grammar(s, r, &err);
+    if (rc > 0) return 0;
+    if (rc < 0) return refuse_err(ss, r, &err);
     if (r->sampling && !(sampling = layers_normal(service_model(s), r->sampling, &err)))
         return refuse_err(ss, r, &err);
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);

@@ -6,6 +6,7 @@
 #include "sessions/clients/limits.h"
 #include "sessions/saving/save.h"
 #include "sessions/state/sampling_layers.h"
+#include "sessions/turns/preparing.h"
 #include "sessions/turns/prompts.h"
 #include <string.h>
 
@@ -80,6 +81,49 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     return failed ? err_set(err, E_NOMEM, "the server is out of memory") : 0;
 }
 
+// Puts it into the tables. Until its first commit, requests for it wait.
+static int enter(struct session *s) {
+    struct sessions *ss = s->service;
+    if (service_add(ss, s, ss->next_key) < 0) {
+        session_free(s);
+        return E_NOMEM;
+    }
+    ss->next_key++;
+    owner_use(s->owner, OWNER_SESSIONS, 1);
+    owner_use(s->owner, OWNER_STORED_BYTES, s->rec.stored_bytes);
+    return 0;
+}
+
+// Attaches the client and saves the session. E_NOMEM: it is gone.
+static int begin(struct session *s, const struct request *r, int64_t head) {
+    struct sessions *ss = s->service;
+    int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
+    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) ||
+        clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
+        clients_drop(s);
+        return E_NOMEM;
+    }
+    s->version = 1;
+    s->awaits_turn = r->for_turn;
+    s->marks |= MARK_TITLE;
+    save_now(s);
+    return 0;
+}
+
+int opening_admit(struct session *s, const struct request *r, int64_t head) {
+    TRY(enter(s));
+    return begin(s, r, head);
+}
+
+int opening_prepared(struct session *s, const struct request *r) {
+    struct err err = {0};
+    int rc = preparing_grammar(s, r, &err);
+    if (rc > 0) return 0;
+    if (rc == 0) return begin(s, r, TURN_NONE);
+    clients_drop(s);
+    return refuse_err(s->service, r, &err);
+}
+
 int opening_start(struct sessions *ss, const struct request *r) {
     char drawn[SESSION_ID_MAX + 1];
     struct err err = {0};
@@ -97,26 +141,6 @@ int opening_start(struct sessions *ss, const struct request *r) {
         session_free(s);
         return 0;
     }
-    return opening_admit(s, r, TURN_NONE);
-}
-
-int opening_admit(struct session *s, const struct request *r, int64_t head) {
-    struct sessions *ss = s->service;
-    int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
-    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) || service_add(ss, s, ss->next_key) < 0) {
-        session_free(s);
-        return E_NOMEM;
-    }
-    ss->next_key++;
-    owner_use(s->owner, OWNER_SESSIONS, 1);
-    owner_use(s->owner, OWNER_STORED_BYTES, s->rec.stored_bytes);
-    if (clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
-        clients_drop(s);
-        return E_NOMEM;
-    }
-    s->version = 1;
-    s->awaits_turn = r->for_turn;
-    s->marks |= MARK_TITLE;
-    save_now(s);
-    return 0;
+    TRY(enter(s));
+    return opening_prepared(s, r);
 }

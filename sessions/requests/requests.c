@@ -104,10 +104,11 @@ static void settle_memory(struct sessions *ss, const struct request *r, int rc) 
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
                 (r->kind == REQUEST_CANCEL && !r->cancel.replay && r->turn == TURN_HEAD);
-    return ends && s->preparing;
+    return ends && s->preparing && s->life != LIFE_OPENING;
 }
 
 static void run_deferred(struct session *s);
+static void run_orphans(struct session *orphaned, const struct err *err);
 
 // Runs the request whose input was made or is no longer wanted, then those after it.
 static void run_prepared(struct session *s, bool aborted) {
@@ -118,10 +119,13 @@ static void run_prepared(struct session *s, bool aborted) {
     struct preparation gone = {.aborted = true};
     s->preparation = aborted ? &gone : p;
     r->client = clients_resume(s->service, r->client);
-    settle_memory(s->service, r, run(s, r));
+    settle_memory(s->service, r, s->life == LIFE_OPENING ? opening_prepared(s, r) : run(s, r));
     if (s->preparation == &gone || s->preparation == p) s->preparation = NULL;
     request_free(r);
-    run_deferred(s);
+    if (s->life == LIFE_GONE)
+        run_orphans(s, NULL);
+    else
+        run_deferred(s);
     service_touch(s);
 }
 

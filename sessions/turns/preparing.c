@@ -127,6 +127,7 @@ bool preparing_compiles(struct session *s, const struct turn_sampling *given,
     return t && !*compiled;
 }
 
+// in: NULL: only the grammar is wanted.
 static struct preparation *prepare_input(struct session *s, const struct turn_input *in,
                                          int64_t parent, int64_t turn,
                                          const struct grammar_text *grammar, struct err *err) {
@@ -145,10 +146,13 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     p->key = s->rec.key;
     p->turn = turn;
     p->grammar = grammar_text_hold(grammar);
-    p->source = input_source_of(s, in, parent);
-    p->source.text = record_memdup(in->text, in->text_len, &failed);
-    p->source.system = record_strdup(p->source.system, &failed);
-    p->source.answer = record_memdup(in->answer, in->answer_len, &failed);
+    p->source.kind = INPUT_IDS;
+    if (in) {
+        p->source = input_source_of(s, in, parent);
+        p->source.text = record_memdup(in->text, in->text_len, &failed);
+        p->source.system = record_strdup(p->source.system, &failed);
+        p->source.answer = record_memdup(in->answer, in->answer_len, &failed);
+    }
     if (failed) {
         preparing_free(p);
         err_set(err, E_NOMEM, "the server is out of memory");
@@ -164,7 +168,9 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
         request_free(copy);
         return err_set(err, E_NOMEM, "the server is out of memory");
     }
-    struct preparation *p = prepare_input(s, &r->input, parent, TURN_NONE, grammar, err);
+    bool has_input = r->kind != REQUEST_OPEN && r->kind != REQUEST_UPDATE;
+    struct preparation *p =
+        prepare_input(s, has_input ? &r->input : NULL, parent, TURN_NONE, grammar, err);
     if (!p) {
         clients_resume(s->service, r->client);
         request_free(copy);
@@ -173,6 +179,21 @@ int preparing_request(struct session *s, const struct request *r, int64_t parent
     s->preparing = copy;
     s->preparation = p;
     return 0;
+}
+
+int preparing_grammar(struct session *s, const struct request *r, struct err *err) {
+    const struct preparation *made = s->preparation;
+    const struct turn_sampling *given = r->sampling;
+    struct grammar *compiled = NULL;
+    if (made && made->aborted)
+        return err_set(err, E_BUSY, "the request was dropped for a later one that ends all turns");
+    if (made) return made->rc < 0 ? (*err = made->err, made->rc) : 0;
+    if (!given || !(given->set & sampling_rows_of(SAMPLING_GRAMMAR))) return 0;
+    bool compiles = preparing_compiles(s, given, &compiled);
+    engine_grammar_release(compiled);
+    if (!compiles) return 0;
+    TRY(preparing_request(s, r, TURN_NONE, given->params.grammar, err));
+    return 1;
 }
 
 int preparing_turn(struct session *s, struct turn *t, struct err *err) {

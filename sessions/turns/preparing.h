@@ -1,13 +1,13 @@
 // A worker prepares long inputs of turns, new grammars and imports, because rendering, tokenizing, compiling
 // and parsing would hold up the net thread. See service.h, base/workers.h.
 //
-//     START (long) -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
+//     START (long), OPEN, UPDATE -> preparing_request() ... worker ... requests_prepared() -> turns_start() again
 //     a queued turn whose time has come: TURN_PREPARING ... turns_prepared() -> it starts
 //     a replay under a new grammar: preparing_replay() ... replays_prepared() -> it starts
 //
 // While a request is prepared, later requests for its session wait, as they do behind a request that waits
 // for older turns. CANCEL and CLOSE do not wait for the worker: they abort the preparation, and the
-// turn is recorded as cancelled.
+// turn is recorded as cancelled; an UPDATE is refused. An OPEN is not aborted.
 #pragma once
 #include "base/workers.h"
 #include "sessions/state/service.h"
@@ -44,6 +44,9 @@ bool preparing_compiles(struct session *s, const struct turn_sampling *given,
 // E_BUSY: the workers' queue is full.
 int preparing_request(struct session *s, const struct request *r, int64_t parent,
                       const struct grammar_text *grammar, struct err *err);
+// Compiles the grammar that an OPEN or UPDATE gives the session, whose turns it would refuse if it is invalid. 0: it is
+// valid, or there is none, or no worker. 1: the request waits for a worker, and runs again. E_*: refused.
+int preparing_grammar(struct session *s, const struct request *r, struct err *err);
 int preparing_turn(struct session *s, struct turn *t, struct err *err); // PREPARING now
 int preparing_import(struct sessions *ss, const struct request *r, struct err *err);
 // Compiles the grammar of a replay, a sequence of debug_replay.c, of the session with this key.

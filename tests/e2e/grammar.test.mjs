@@ -176,7 +176,14 @@ shortTest('what cannot be served is refused with a sentence', async (t) => {
     [{ choice: ['a'], regex: 'b' }, /exclude each other/],
     [{ regex: 'a', ignore_eos: true }, /ignore_eos/],
     [{ regex: 'x'.repeat(200000) }, /at most 131072/],
-  ]) assert.match(await refusal(sampling), sentence, JSON.stringify(sampling).slice(0, 200));
+  ]) {
+    assert.match(await refusal(sampling), sentence, JSON.stringify(sampling).slice(0, 200));
+    // A session is not opened with it, and does not take it: each of its turns would be refused.
+    const opened = await client.request({ type: 'session.open', sampling });
+    assert.match(`${opened.code}: ${opened.message}`, sentence, JSON.stringify(sampling).slice(0, 200));
+    const updated = await client.request({ type: 'session.update', session: id, sampling });
+    assert.match(`${updated.code}: ${updated.message}`, sentence, JSON.stringify(sampling).slice(0, 200));
+  }
   // A grammar whose shortest answer does not fit is followed as far as the tokens go.
   const cut = await client.turn(id, 'Hello.', { sampling: { regex: 'a{50}', max_tokens: 3 } });
   assert.match(cut.text, /^a+$/);

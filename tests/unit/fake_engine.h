@@ -62,6 +62,7 @@ struct grammar {
 static struct {
     struct grammar only;
     bool dropped;                  // it must be compiled again
+    bool invalid;                  // no text can be compiled
     atomic_int n_compiled, n_held; // by engine_grammar_prepare; by sessions
     int n_late;                    // turns submitted without theirs
 } fake_grammars;
@@ -458,6 +459,10 @@ int engine_grammar_prepare(const struct engine *e, uint64_t owner, const struct 
                            struct grammar **out, struct err *err) {
     atomic_fetch_add(&fake_grammars.n_compiled, 1);
     atomic_fetch_add(&fake_grammars.n_held, 1);
+    if (fake_grammars.invalid) {
+        atomic_fetch_sub(&fake_grammars.n_held, 1);
+        return err_set(err, E_INVAL, "regex: invalid");
+    }
     *out = &fake_grammars.only;
     return 0;
 }

@@ -185,6 +185,70 @@ static void a_turn_that_is_not_started_drops_its_grammar(void **state) {
     fake.submit_rc = 0;
 }
 
+static void open_with_regex(const char *id, const char *request_id) {
+    struct request r = fx_request(1, request_id);
+    ask_open(fx.ss, &r, &(struct ask_open){.id = id, .sink_len = -1, .sampling = REGEX});
+    fx_settle();
+}
+static bool was_refused(const char *request_id, const char *sentence) {
+    const struct seen_answer *a = fx_answer_to(request_id);
+    return a && a->kind == ANSWER_ERROR && strstr(a->message, sentence);
+}
+
+static void a_session_with_an_invalid_grammar_is_not_opened(void **state) {
+    fake_grammars.dropped = fake_grammars.invalid = true;
+    open_with_regex("g", "o1");
+    struct request r = fx_request(2, "q1");
+    ask_get(fx.ss, &r, "g", false, 0, -1); // waits for the opening
+    fx_settle();
+    assert_int_equal(fx.n_answers, 0);
+    arrive();
+    assert_true(was_refused("o1", "regex: invalid"));
+    assert_int_equal(fx_answer_to("q1")->kind, ANSWER_ERROR); // there is no such session
+    assert_null(fx_session("g"));
+    assert_int_equal(fx_session("s")->owner->used[OWNER_SESSIONS], 1);
+
+    fake_grammars.invalid = false;
+    open_with_regex("g", "o2");
+    r = fx_request(2, "close"); // behind the opening
+    ask_close(fx.ss, &r, "g", false);
+    arrive();
+    assert_int_equal(fx_session("g")->life, LIFE_LIVE);
+    assert_int_equal(fx_answer_to("close")->kind, ANSWER_CLOSED);
+    assert_int_equal(fx_session("s")->owner->used[OWNER_SESSIONS], 2);
+}
+
+static void an_invalid_grammar_does_not_become_the_session_s(void **state) {
+    fake_grammars.dropped = fake_grammars.invalid = true;
+    fx_update(1, "s", NULL, REGEX);
+    say("hello", "q1", false); // behind it
+    assert_int_equal(fx.n_answers, 0);
+    arrive();
+    assert_true(was_refused("update", "regex: invalid"));
+    assert_int_equal(fx_answer_to("q1")->kind, ANSWER_ACCEPTED);
+    assert_null(strstr(fx_session("s")->rec.sampling, "regex"));
+    fake_grammars.invalid = false;
+    fx_update(1, "s", NULL, REGEX);
+    fx_run();
+    arrive();
+    assert_non_null(strstr(fx_session("s")->rec.sampling, "regex"));
+    fx_update(1, "s", "title", NULL); // needs no worker
+    assert_string_equal(fx_session("s")->rec.title, "title");
+}
+
+static void a_cancel_does_not_wait_for_an_update(void **state) {
+    fake_grammars.dropped = true;
+    say("hello", "q1", false);
+    fx.n_answers = 0;
+    fx_update(1, "s", NULL, REGEX);
+    assert_int_equal(fx.n_answers, 0);
+    fx_cancel(1, "s", TURN_HEAD);
+    assert_int_equal(fx_answer_to("update")->kind, ANSWER_ERROR);
+    assert_int_equal(fx_answer_to("cancel")->kind, ANSWER_CANCELLING);
+    assert_null(strstr(fx_session("s")->rec.sampling, "regex"));
+    arrive();
+}
+
 static void a_cancel_does_not_wait_for_the_worker(void **state) {
     struct request eve = fx_request(3, "eve");
     eve.owner = "eve";
@@ -341,6 +405,9 @@ int main(void) {
         PREPARING(a_new_grammar_is_compiled_by_a_worker),
         PREPARING(a_queued_turn_holds_no_grammar),
         PREPARING(a_turn_that_is_not_started_drops_its_grammar),
+        PREPARING(a_session_with_an_invalid_grammar_is_not_opened),
+        PREPARING(an_invalid_grammar_does_not_become_the_session_s),
+        PREPARING(a_cancel_does_not_wait_for_an_update),
         PREPARING(a_cancel_does_not_wait_for_the_worker),
         PREPARING(a_cancel_can_come_between_result_and_poll),
         PREPARING(a_close_ends_it),
