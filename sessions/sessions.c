@@ -49,7 +49,7 @@ static void probe(struct sessions *ss) {
     if (!ss->probe_us || ss->probing || service_now(ss) < ss->probe_us) return;
     ss->probe_us = 0;
     tail_writer_probe(ss);
-    if (!ss->store_error[0]) return;
+    if (!ss->store_suspect) return;
     struct store_job *job = store_job_new(STORE_PROBE, 0);
     if (!job) {
         service_probe_later(ss);

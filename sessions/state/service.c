@@ -10,6 +10,7 @@
 
 #define ROOM_RETRY_US 1000000 // also for room that no event tells of: among the workers
 #define PROBE_US 2000000      // how often a database that refused is asked again
+#define STEADY_US 10000000    // without a failure: then the log says that it works
 
 int64_t service_now(const struct sessions *ss) {
     return clock_mono_us(ss->clock);
@@ -171,28 +172,37 @@ void service_probe_later(struct sessions *ss) {
 }
 
 void service_store_failed(struct sessions *ss, const struct err *err) {
-    if (!ss->store_error[0])
+    if (!ss->store_suspect)
         log_error("store.failed", "error=%s reason=\"%s\"", err_name(err->code), err->text);
+    ss->store_suspect = true;
+    ss->store_failed_us = service_now(ss);
     snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
     ss->store_full = err->code == E_FULL;
     ss->probe_us = service_now(ss) + PROBE_US;
 }
 
 // The pauses between attempts of a refused save grow; now it is tried at once, for its clients.
-void service_store_works(struct sessions *ss) {
+static void retry_refused(struct sessions *ss) {
     struct session *s;
-    if (!ss->store_error[0]) return;
-    if (ss->store_full && !store_has_room(ss->store)) {
-        service_probe_later(ss);
-        return;
-    }
-    log_info("store.works", "%s", "");
-    ss->store_error[0] = '\0';
     DL_FOREACH2(ss->timed, s, timed_next) {
         if (s->save != SAVE_REFUSED || !s->save_due_us) continue;
         s->save_due_us = INT64_MIN;
         service_touch(s);
     }
+}
+
+void service_store_works(struct sessions *ss) {
+    if (!ss->store_suspect) return;
+    bool fails = ss->store_error[0];
+    if (!fails && service_now(ss) >= ss->store_failed_us + STEADY_US) {
+        ss->store_suspect = false;
+        log_info("store.works", "%s", "");
+        return;
+    }
+    service_probe_later(ss);
+    if (!fails || (ss->store_full && !store_has_room(ss->store))) return;
+    ss->store_error[0] = '\0';
+    retry_refused(ss);
 }
 
 bool sessions_settled(const struct sessions *ss) {

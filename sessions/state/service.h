@@ -69,7 +69,11 @@ struct sessions {
     bool room_changed;     // since the last poll an engine may have got room for a turn
     char store_error[512]; // "": the database takes writes
     bool store_full;       // it is full: a save that fits says nothing about the next one
-    int64_t probe_us;      // when to try the database and the tail again; 0: both work
+    // The log said store.failed, and not yet store.works, which it says when the store has worked for a while: a nearly
+    // full disk takes small writes between those that it refuses.
+    bool store_suspect;
+    int64_t store_failed_us; // the last failure
+    int64_t probe_us;        // when to try the database and the tail again; 0: both work
     bool probing, expiring;
     int64_t expire_us;    // when to look for old sessions; 0: never
     char expire_from[64]; // the cursor of the next look; "": from the oldest

@@ -29,6 +29,54 @@ static void opening_on_a_full_disk_leaves_nothing(void **state) {
     fx_teardown();
 }
 
+// What is logged between log_begin and log_end goes into a file.
+static FILE *log_file;
+static int log_before;
+static void log_begin(void) {
+    log_set_level(LOG_INFO);
+    log_file = tmpfile();
+    assert_non_null(log_file);
+    fflush(stderr);
+    log_before = dup(2);
+    dup2(fileno(log_file), 2);
+}
+static void log_end(void) {
+    log_set_level(LOG_OFF);
+    fflush(stderr);
+    dup2(log_before, 2);
+    close(log_before);
+}
+static int log_count(const char *event) {
+    char line[1024];
+    int n = 0;
+    rewind(log_file);
+    while (fgets(line, sizeof line, log_file)) n += strstr(line, event) != NULL;
+    return n;
+}
+
+static void a_disk_that_refuses_now_and_then_is_logged_once(void **state) {
+    char id[] = "a";
+    fx_setup_file();
+    log_begin();
+    for (int i = 0; i < 5; i++, id[0]++) {
+        fx_disk_full(true);
+        fx_open_session(1, id);
+        fx_disk_full(false);
+        fx_open_session(2, id);
+        fx_advance(1000000);
+    }
+    log_end();
+    assert_int_equal(log_count("event=store.failed"), 1);
+    assert_int_equal(log_count("event=store.works"), 0);
+    log_begin();
+    fx_advance(11000000);
+    fx_open_session(1, "after");
+    log_end();
+    assert_int_equal(log_count("event=store.failed"), 0);
+    assert_int_equal(log_count("event=store.works"), 1);
+    fx_teardown();
+}
+
 static void a_turn_on_a_full_disk_is_taken_back(void **state) {
     setup_full_disk();
     struct follower *f = fx_follower(1, "s");
@@ -334,6 +382,7 @@ static void deltas_told_before_a_crash_are_not_told_twice(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_on_a_full_disk_leaves_nothing),
+        cmocka_unit_test(a_disk_that_refuses_now_and_then_is_logged_once),
         cmocka_unit_test(a_turn_on_a_full_disk_is_taken_back),
         cmocka_unit_test(a_running_turn_goes_on_in_memory),
         cmocka_unit_test(what_is_refused_between_facts_leaves_no_gap),
