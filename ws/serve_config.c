@@ -296,6 +296,9 @@ int serve_config_check(const struct serve_config *c, struct err *err) {
                        (long long)c->instances);
     if (!*c->model.model && !c->parts.first)
         return err_set(err, E_INVAL, "no model: set its folder with --model DIR");
+    if (c->port && c->port == c->grpc_port)
+        return err_set(err, E_INVAL, "port and grpc_port are both %lld: choose another grpc_port",
+                       (long long)c->port);
     if (!*c->db) return err_set(err, E_INVAL, "no database: set a file with --db FILE");
     if (!*c->tls_cert != !*c->tls_key)
         return err_set(err, E_INVAL, "tls_cert and tls_key must be set together: %s is missing",

@@ -33,8 +33,8 @@ int caches_init(struct caches *c, struct backend *backend, const struct cache_st
     c->pool.guard = guard_block;
     c->pool.guard_ctx = c;
 #endif
-    TRY_GOTO(fail, tiers_init(&c->tiers, backend, o->lead, &c->stores.arena, o->host_bytes, err));
-    c->tiers.transit = o->host_transit;
+    TRY_GOTO(fail, tiers_init(&c->tiers, backend, o->lead, &c->stores.arena, o->host_bytes,
+                              o->host_transit, err));
     if (o->snapshot_dir)
         TRY_GOTO(fail,
                  snapshots_open(&c->snapshots, o->snapshot_dir, o->snapshot_bytes, &o->maker, err));

@@ -23,8 +23,8 @@ static int memory_init(struct tiers *t, size_t bytes, struct err *err) {
 }
 
 int tiers_init(struct tiers *t, struct backend *backend, struct lead *lead, struct kv_store *store,
-               int64_t bytes, struct err *err) {
-    *t = (struct tiers){.backend = backend, .store = store, .lead = lead};
+               int64_t bytes, bool transit, struct err *err) {
+    *t = (struct tiers){.backend = backend, .store = store, .lead = lead, .transit = transit};
     int64_t n = bytes / (int64_t)store->block_bytes;
     if (n == 0 || !backend->ops->kv_blocks_save) return 0;
     if (n > INT32_MAX / 2) n = INT32_MAX / 2;
@@ -34,10 +34,11 @@ int tiers_init(struct tiers *t, struct backend *backend, struct lead *lead, stru
         return 0;
     }
     kv_pool_release(&t->host);
-    return err_set(
-        err, E_NOMEM,
-        "no host memory for %lld parked cache blocks of %zu bytes: lower host_cache_bytes%s",
-        (long long)n, store->block_bytes, memory_advice().text);
+    return err_set(err, E_NOMEM, "no host memory for %lld %s cache blocks of %zu bytes: %s%s",
+                   (long long)n, transit ? "snapshots'" : "parked", store->block_bytes,
+                   transit ? "lower memory_len, or leave out snapshot_dir"
+                           : "lower host_cache_bytes",
+                   memory_advice().text);
 }
 
 void tiers_release(struct tiers *t) {

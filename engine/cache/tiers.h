@@ -41,9 +41,9 @@ struct tiers {
     double load_rate, read_rate, prefill_rate, open_us;
 };
 
-// bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned).
+// bytes 0: no tier. The memory is taken as it is used, on a GPU at once (pinned). transit: as in struct tiers.
 int tiers_init(struct tiers *t, struct backend *backend, struct lead *lead, struct kv_store *store,
-               int64_t bytes, struct err *err);
+               int64_t bytes, bool transit, struct err *err);
 void tiers_release(struct tiers *t); // after the last image has gone
 static inline bool tiers_on(const struct tiers *t) {
     return t->host.n_blocks > 0;

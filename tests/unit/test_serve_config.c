@@ -72,6 +72,13 @@ static void what_goes_together(void **state) {
     set("memory_len", "5");
     set("message_burst", "5");
     refused(E_INVAL, "message_burst");
+    set("message_burst", "0");
+    set("port", "8001");
+    set("grpc_port", "8001");
+    refused(E_INVAL, "port and grpc_port are both 8001");
+    set("port", "0");
+    set("grpc_port", "0"); // each picks a free one
+    assert_int_equal(serve_config_check(&c, &err), 0);
 }
 
 // A browser sends an origin in one form, and an entry in another form lets no page in.

@@ -272,10 +272,13 @@ static int on_http(struct lws *wsi, enum lws_callback_reasons reason, void *user
 // --- life ---
 
 // Logged as debug: most "errors" of libwebsockets are a client's bad frame.
+static char first_error[512]; // of libwebsockets, whose callback has no context
+
 static void on_lws_log(int level, const char *line) {
     size_t len = strcspn(line, "\n");
     char text[512], quoted[1024];
     lws_snprintf(text, sizeof(text), "%.*s", (int)len, line);
+    if (level == LLL_ERR && !*first_error) memcpy(first_error, text, sizeof text);
     log_debug("lws.message", "text=%s", log_quote(quoted, sizeof(quoted), text));
 }
 
@@ -316,9 +319,10 @@ int websocket_open(struct net *n, struct err *err) {
     TRY(gate_open(&n->gate, &n->loop, on_gate_passed, err));
     n->context = lws_create_context(&info);
     if (!n->context)
-        return err_set(err, E_UNSUPPORTED,
-                       "libwebsockets does not start on libuv: is its package "
-                       "libwebsockets-evlib-uv installed?");
+        return err_set(
+            err, E_UNSUPPORTED, "libwebsockets does not start on libuv (%s): %s", first_error,
+            strstr(first_error, "No such file") ? "install its package libwebsockets-evlib-uv"
+                                                : "the process may have too little memory");
     n->vhost = lws_create_vhost(n->context, &info);
     return n->vhost ? 0 : err_set(err, E_IO, "libwebsockets makes no server");
 }
