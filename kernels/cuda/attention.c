@@ -2,11 +2,11 @@
 // rows go in tiles to the kernel of sm_90a, or to the prefill kernel for shapes that the former does not
 // cover. The simple kernel takes the shapes that none of these covers. With `deterministic`, one kernel
 // takes both kinds of rows; again the simple kernel takes the shapes that this one does not cover. Latents
-// have a kernel of their own for all rows.
+// and heads of more than 256 have a kernel of their own for all rows.
 #include "kernels/cuda/attention_exact.h"
 #include "kernels/cuda/attention_fresh.h"
 #include "kernels/cuda/attention_hopper.h"
-#include "kernels/cuda/attention_latent.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/backend_cuda.h"
 
 static struct cuda_attention describe(struct cuda_backend *cuda, void *out, const void *qkv,
@@ -40,8 +40,8 @@ int cuda_op_attention(struct backend *be, void *out, const void *qkv, const stru
     struct cuda_backend *cuda = cuda_of(be);
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     int rc = 0;
-    if (kv->latent) {
-        rc = cuda_attention_latent(&a, cuda->deterministic, cuda->stream);
+    if (kv->latent || kv->head_dim > 256) {
+        rc = cuda_attention_wide(&a, cuda->deterministic, cuda->stream);
     } else if (cuda->deterministic) {
         rc = cuda_attention_exact(&a, cuda->stream);
     } else {

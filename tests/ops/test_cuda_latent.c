@@ -1,6 +1,6 @@
-// CUDA's latent attention against its CPU twins: attention over latents (prompts, single rows, windows, sinks, all
-// cache types, shapes for the fast kernel and for the simple one), a matrix for each head, copies of parts of
-// rows. With `deterministic`, a row's bits must not depend on the chunks or on the other rows.
+// CUDA's attention of wide vectors against its CPU twins: over latents and of heads of more than 256 (prompts, single rows,
+// windows, sinks, all cache types, shapes for the fast kernel and for the simple one), a matrix for each head, copies of parts
+// of rows. With `deterministic`, a row's bits must not depend on the chunks or on the other rows.
 #include "tests/ops/attention_twin.h"
 
 // --- attention -----------------------------------------------------------------------------------
@@ -26,6 +26,23 @@ static void shapes(const struct twin *w) {
         struct shape s = plain(w);
         s.n_heads = sizes[i].heads, s.head_dim = sizes[i].dim;
         s.memory_len = i % 2 ? 60 : 500, s.sink_len = i % 3 ? 4 : 0,
+        s.block_tokens = i % 2 ? 64 : 16;
+        check_shape(w, s);
+    }
+}
+
+// Groups of one to many heads, sizes at and between the multiples of a word, caches of 16 and of 8 bits.
+static void wide_heads(const struct twin *w) {
+    static const struct {
+        int32_t heads, kv_heads, dim;
+    } sizes[] = {{8, 2, 512}, {3, 3, 264}, {20, 1, 512}, {34, 2, 320}, {12, 4, 400}, {2, 1, 261}};
+    const enum dtype types[] = {w->t, DTYPE_I8, w->t, DTYPE_F8_E4M3, w->t, w->t};
+    for (int i = 0; i < 12; i++) {
+        struct shape s = plain(w);
+        s.latent = false;
+        s.n_heads = sizes[i % 6].heads, s.n_kv_heads = sizes[i % 6].kv_heads;
+        s.head_dim = sizes[i % 6].dim, s.kv_dtype = types[i % 6];
+        s.memory_len = i < 6 ? 500 : 60, s.sink_len = i % 3 ? 4 : 0;
         s.block_tokens = i % 2 ? 64 : 16;
         check_shape(w, s);
     }
@@ -195,6 +212,9 @@ static void copies(const struct twin *w) {
 static void test_shapes(void **state) {
     twin_each(shapes);
 }
+static void test_wide_heads(void **state) {
+    twin_each(wide_heads);
+}
 static void test_cached(void **state) {
     twin_each(cached);
 }
@@ -216,10 +236,10 @@ static void test_copies(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies),       cmocka_unit_test(test_heads),
-        cmocka_unit_test(test_shapes),       cmocka_unit_test(test_cached),
-        cmocka_unit_test(test_windows),      cmocka_unit_test(test_capped),
-        cmocka_unit_test(test_long_context),
+        cmocka_unit_test(test_copies), cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_shapes), cmocka_unit_test(test_wide_heads),
+        cmocka_unit_test(test_cached), cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_capped), cmocka_unit_test(test_long_context),
     };
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY")); // under a sanitizer one test takes long
     return cmocka_run_group_tests(tests, NULL, NULL);

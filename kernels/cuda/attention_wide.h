@@ -1,4 +1,5 @@
-// Attention over latents: one kv head, whose vectors are both keys and values (struct kv_store, latent).
+// Attention over latents (one kv head, whose vectors are both keys and values: struct kv_store, latent) and of heads of more
+// than 256.
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -8,7 +9,7 @@ extern "C" {
 
 // All rows: a->n_decode of b.decode_rows, a->n_tiles of b.tiles. deterministic: a row's bits depend on that
 // row alone. CUDA_UNSUPPORTED for shapes that it does not cover.
-int cuda_attention_latent(const struct cuda_attention *a, bool deterministic, cudaStream_t stream);
+int cuda_attention_wide(const struct cuda_attention *a, bool deterministic, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,67 +1,83 @@
-// Attention over latents: out (row, n_heads * head_dim) = softmax(scale q.c) c, where all heads share one
-// vector c of a position. bf16 and f16, head_dim up to 576 (DeepSeek's 512 + 64), their caches or those of 8
-// bits. What is not covered goes to attention_simple.cu.
+// Attention over wide vectors, bf16 and f16, their caches or those of 8 bits: out (row, n_heads * head_dim) =
+// softmax(scale q.k) v.
 //
-// A decode step reads visible positions * head_dim * sizeof(C) bytes for each row; the heads share the read. Not yet
-// profiled.
+//   latents   all heads share one vector of a position, which is both key and value; head_dim up to 576 (DeepSeek's
+//             512 + 64)
+//   heads     of more than 256 up to 512 (Gemma 4's full layers): a key and a value for each kv head
 //
-//   - A block takes up to 16 * MT lines, a line being a (token, head) of one sequence: all heads of a decode
+// What is not covered goes to attention_simple.cu. A decode step reads the visible positions' vectors once for each row and
+// kv head; the heads of a group share the read. Not yet profiled.
+//
+//   - A block takes up to 16 * MT lines, a line being a (token, head) of one sequence and kv head: all heads of a decode
 //     row, or some tokens' heads of a tile. q stays in shared memory as the products' A.
 //   - Positions come in runs of KEYS at absolute multiples of it, as 16-byte words swizzled by the position's
-//     number; the next run is requested while the present one is used. A run gives scores (the run is B as it lies),
-//     an online softmax step for each line, and the values' product (the same run is B, transposed). So each
-//     position is read once for both.
+//     number; the next run is requested while the present one is used. A run gives scores (keys are B as they lie),
+//     an online softmax step for each line, and the values' product (values are B, transposed). So each latent is read
+//     once for both.
 //   - In the scores' product the 8 warps share lines and positions, in that of values each has 1/8 of head_dim for all
 //     lines. Probabilities enter it as two T, value and remainder: 16 bits, not 8.
-//   - 8 bits: the run's bytes are widened in shared memory, exactly. Its scales go to the score and to the
+//   - 8 bits: the run's bytes are widened in shared memory, exactly. Scales of keys go to the score, of values to the
 //     probability.
-//   - Few blocks share the runs of their lines (splits). latent_merge_kernel adds the parts in ascending order. With
+//   - Few blocks share the runs of their lines (splits). wide_merge_kernel adds the parts in ascending order. With
 //     `deterministic` there are no splits and one shape for all rows, so a row's bits depend on that row alone.
 //   - A position that a line does not see leaves its sums unchanged: probability 0, factor 1.
-#include "kernels/cuda/attention_latent.h"
+#include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/kv_8bit.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/widen.cuh"
+#include <algorithm>
 
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, MAX_SPLITS = 64, MERGE_THREADS = 160;
 
-// NT: 8-column tiles of a warp, so head_dim up to 64 * NT. MT: tiles of 16 lines.
-template <int NT_, int MT_, int KEYS_, bool EIGHT_> struct shape {
+// NT: 8-column tiles of a warp, so head_dim up to 64 * NT. MT: tiles of 16 lines. VECTORS of a position: a latent, or a key
+// and a value.
+template <int NT_, int MT_, int KEYS_, bool EIGHT_, int VECTORS_> struct shape {
     static constexpr int NT = NT_, MT = MT_, KEYS = KEYS_, dim = NT * WARPS * 8, lines = MT * 16;
     static constexpr bool EIGHT = EIGHT_;
-    static constexpr int row_bytes = dim * 2, run_bytes = KEYS * row_bytes;
+    static constexpr int VECTORS = VECTORS_;
+    static constexpr int row_bytes = dim * 2, vector_bytes = KEYS * row_bytes; // of a run
+    static constexpr int run_bytes = VECTORS * vector_bytes;
     static constexpr int score_pitch = KEYS + 8;              // floats
     static constexpr int weight_pitch = KEYS * 2 + 16;        // bytes of T
     static constexpr int weight_bytes = lines * weight_pitch; // of values, then of remainders
     // The scores' product: WM by WN warps, each SM tiles of lines by SN tiles of positions.
     static constexpr int WM = MT == 1 ? 1 : 2, WN = WARPS / WM, SM = MT / WM, SN = KEYS / 8 / WN;
     static constexpr int each = THREADS / lines; // threads of a line's softmax
-    static constexpr int runs = 0, raw = runs + (EIGHT ? 1 : 2) * run_bytes, raw_bytes = KEYS * dim,
+    static constexpr int runs = 0, raw = runs + (EIGHT ? 1 : 2) * run_bytes,
+                         raw_bytes = VECTORS * KEYS * dim,
                          scales = raw + (EIGHT ? 2 * raw_bytes : 0),
-                         query = scales + (EIGHT ? 2 * KEYS * 4 : 0),
+                         scales_bytes = VECTORS * KEYS * 4,
+                         query = scales + (EIGHT ? 2 * scales_bytes : 0),
                          scores = query + lines * row_bytes,
                          weights = scores + lines * score_pitch * 4,
                          factors = weights + 2 * weight_bytes, ends = factors + lines * 4;
     static constexpr size_t bytes = (size_t)ends + lines * 8;
 };
 
-struct latent {
+struct wide {
     struct cuda_attention a;
-    bool decode; // a unit is a decode row; else a tile
-    int32_t n_units, n_chunks, n_splits;
-    float *parts; // (units * chunks * splits, lines, head_dim), where splits > 1
-    float2 *ends; // (units * chunks * splits, lines): largest score, sum
+    bool decode;                         // a unit is a decode row; else a tile
+    int32_t group;                       // heads of a kv head
+    int32_t n_units, n_chunks, n_splits; // chunks of a unit and kv head
+    float *parts; // (units * kv heads * chunks * splits, lines, head_dim), where splits > 1
+    float2 *ends; // (units * kv heads * chunks * splits, lines): largest score, sum
 };
 
-// The lines of a block: (token, head) pairs first .. first + n - 1 of a sequence's rows row .. .
+// The lines of a block: (token, head) pairs first .. first + n - 1 of a kv head and of a sequence's rows row .. .
 struct lines {
-    int32_t seq, row, first, n;
+    int32_t seq, row, kv_head, first, n;
 };
+__device__ __forceinline__ int32_t row_of(const struct wide &j, const struct lines &l, int line) {
+    return l.row + (l.first + line) / j.group;
+}
+__device__ __forceinline__ int32_t head_of(const struct wide &j, const struct lines &l, int line) {
+    return l.kv_head * j.group + (l.first + line) % j.group;
+}
 
-__device__ __forceinline__ struct lines lines_of(const struct latent &j, int unit, int chunk,
+__device__ __forceinline__ struct lines lines_of(const struct wide &j, int unit, int chunk,
                                                  int most) {
     const struct cuda_batch &b = j.a.b;
     struct lines l = {};
@@ -74,8 +90,9 @@ __device__ __forceinline__ struct lines lines_of(const struct latent &j, int uni
         const struct cuda_tile tile = b.tiles[unit];
         l.seq = tile.seq, l.row = tile.row, n_rows = tile.n_rows;
     }
-    l.first = chunk * most;
-    l.n = l.seq < 0 ? 0 : min(n_rows * j.a.n_heads - l.first, most);
+    l.kv_head = chunk / j.n_chunks;
+    l.first = chunk % j.n_chunks * most;
+    l.n = l.seq < 0 ? 0 : min(n_rows * j.group - l.first, most);
     return l;
 }
 
@@ -83,7 +100,7 @@ struct sight { // the positions that a row sees: [sink_first, sink_end) and [fir
     int32_t position, sink_first, sink_end, first;
 };
 
-__device__ __forceinline__ struct sight sight_of(const struct latent &j, const struct cuda_seq &s,
+__device__ __forceinline__ struct sight sight_of(const struct wide &j, const struct cuda_seq &s,
                                                  int32_t row) {
     const int32_t t = j.a.b.positions[row];
     const struct kv_span see = kv_visible(t, s.memory_len, s.sink_len, j.a.window);
@@ -128,14 +145,17 @@ __device__ __forceinline__ void copy_float(uint32_t to, const void *from, bool v
 
 // Queues the copies of a run's vectors; zeros for positions that no line sees and columns past head_dim.
 template <typename S>
-__device__ __forceinline__ void request(const struct latent &j, const struct cuda_seq &seq,
-                                        const struct sight &oldest, const struct sight &newest,
-                                        int run, uint32_t to, uint32_t scales_to) {
+__device__ __forceinline__ void request(const struct wide &j, const struct cuda_seq &seq,
+                                        int kv_head, const struct sight &oldest,
+                                        const struct sight &newest, int run, uint32_t to,
+                                        uint32_t scales_to) {
     const struct cuda_kv &kv = j.a.kv;
     constexpr int per_word = S::EIGHT ? 16 : 8, words = S::dim / per_word;
     const char *layer = (const char *)kv.data + (size_t)j.a.layer * kv.layer_bytes;
     const int lane8 = (int)threadIdx.x % 8;
-    auto held = [&](int p) { // may be seen by some line
+    const int64_t apart =
+        (int64_t)kv.n_kv_heads * seq.block_tokens; // vectors from a key to its value
+    auto held = [&](int p) {                       // may be seen by some line
         return (p >= oldest.sink_first && p < newest.sink_end) ||
                (p >= oldest.first && p <= newest.position);
     };
@@ -145,19 +165,24 @@ __device__ __forceinline__ void request(const struct latent &j, const struct cud
         const char *from = layer;
         if (valid) {
             const char *part = layer + (size_t)kv_block(j.a.b, seq, p) * kv.block_bytes;
-            const int slot = p % seq.block_tokens;
-            from = part + (size_t)slot * kv.head_dim * (S::EIGHT ? 1 : 2);
-            if (S::EIGHT && lane8 == 0)
-                copy_float(scales_to + (uint32_t)r * 4, part + cuda_kv_scales(kv) + slot * 4, true);
-        } else if (S::EIGHT && lane8 == 0) {
-            copy_float(scales_to + (uint32_t)r * 4, layer, false);
+            const int64_t slot = (int64_t)kv_head * seq.block_tokens + p % seq.block_tokens;
+            from = part + slot * kv.head_dim * (S::EIGHT ? 1 : 2);
+            if (S::EIGHT && lane8 < S::VECTORS)
+                copy_float(scales_to + (uint32_t)(lane8 * S::KEYS + r) * 4,
+                           part + cuda_kv_scales(kv) + (slot + lane8 * apart) * 4, true);
+        } else if (S::EIGHT && lane8 < S::VECTORS) {
+            copy_float(scales_to + (uint32_t)(lane8 * S::KEYS + r) * 4, layer, false);
         }
 #pragma unroll
-        for (int w = lane8; w < words; w += 8) {
-            const bool in_row = valid && w * per_word < kv.head_dim;
-            const uint32_t at = S::EIGHT ? (uint32_t)(r * S::dim + w * 16) : place<S>(r, w);
-            copy_async(to + at, in_row ? from + w * 16 : layer, in_row);
-        }
+        for (int v = 0; v < S::VECTORS; v++)
+#pragma unroll
+            for (int w = lane8; w < words; w += 8) {
+                const bool in_row = valid && w * per_word < kv.head_dim;
+                const int row = v * S::KEYS + r;
+                const uint32_t at = S::EIGHT ? (uint32_t)(row * S::dim + w * 16) : place<S>(row, w);
+                const char *vector = from + v * apart * kv.head_dim * (S::EIGHT ? 1 : 2);
+                copy_async(to + at, in_row ? vector + w * 16 : layer, in_row);
+            }
     }
 }
 
@@ -165,7 +190,7 @@ __device__ __forceinline__ void request(const struct latent &j, const struct cud
 template <typename T, typename S, typename C>
 __device__ __forceinline__ void widen_run(uint32_t raw, uint32_t to, C c) {
     constexpr int words = S::dim / 16;
-    for (int i = (int)threadIdx.x; i < S::KEYS * words; i += THREADS) {
+    for (int i = (int)threadIdx.x; i < S::VECTORS * S::KEYS * words; i += THREADS) {
         const int r = i / words, w = i % words;
         const uint4 four = load_shared(raw + (uint32_t)i * 16);
         store_shared(to + place<S>(r, 2 * w),
@@ -253,7 +278,7 @@ __device__ __forceinline__ void softmax(char *shared, int run, const float *scal
             const bool seen = sees(st.see, run * S::KEYS + key + e);
             const float p = seen ? power_of_two(x[i][e] - top) : 0.0f;
             sum += p;
-            w[e] = S::EIGHT && seen ? p * scales[key + e] : p;
+            w[e] = S::EIGHT && seen ? p * scales[(S::VECTORS - 1) * S::KEYS + key + e] : p;
         }
         const uint2 value = make_uint2(pack2<T>(w[0], w[1]), pack2<T>(w[2], w[3]));
         const float2 low = unpack2(value.x, T()), high = unpack2(value.y, T());
@@ -311,7 +336,7 @@ __device__ __forceinline__ void multiply_values(const char *shared, uint32_t wei
 
 // The lines' results, or their parts of a split.
 template <typename T, typename S>
-__device__ __forceinline__ void finish(const struct latent &j, const struct lines &l, char *shared,
+__device__ __forceinline__ void finish(const struct wide &j, const struct lines &l, char *shared,
                                        int64_t at, const float (&out)[S::MT][S::NT][4],
                                        const struct line_state &st) {
     const int line = (int)threadIdx.x / S::each, part = (int)threadIdx.x % S::each;
@@ -334,8 +359,8 @@ __device__ __forceinline__ void finish(const struct latent &j, const struct line
             const int of = m * 16 + high * 8 + g;
             if (of >= l.n) continue;
             const float all = ends[of].y;
-            // Lines of a sequence's rows lie one after the other, as heads of rows do.
-            T *to = (T *)j.a.out + ((int64_t)l.row * j.a.n_heads + l.first + of) * dim;
+            T *to =
+                (T *)j.a.out + ((int64_t)row_of(j, l, of) * j.a.n_heads + head_of(j, l, of)) * dim;
             float *to_part = j.parts + (at * S::lines + of) * dim;
 #pragma unroll
             for (int n = 0; n < S::NT; n++) {
@@ -350,10 +375,9 @@ __device__ __forceinline__ void finish(const struct latent &j, const struct line
         }
 }
 
-// Grid: chunks of a unit, units, splits.
+// Grid: chunks of a unit's kv heads, units, splits.
 template <typename T, typename S>
-__global__ void __launch_bounds__(THREADS, 1)
-    latent_kernel(const __grid_constant__ struct latent j) {
+__global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant__ struct wide j) {
     extern __shared__ __align__(128) char shared[];
     const uint32_t base = shared_address(shared);
     pdl_trigger();
@@ -364,8 +388,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     const struct lines l = lines_of(j, unit, chunk, S::lines);
     if (l.n <= 0) return;
     const struct cuda_seq seq = j.a.b.seqs[l.seq];
-    const struct sight oldest = sight_of(j, seq, l.row + l.first / j.a.n_heads),
-                       newest = sight_of(j, seq, l.row + (l.first + l.n - 1) / j.a.n_heads);
+    const struct sight oldest = sight_of(j, seq, row_of(j, l, 0)),
+                       newest = sight_of(j, seq, row_of(j, l, l.n - 1));
     const struct runs list = runs_of(oldest, newest, S::KEYS);
     const int length = (list.n + j.n_splits - 1) / j.n_splits;
     const int begin = min(split * length, list.n), end = min(begin + length, list.n);
@@ -376,20 +400,19 @@ __global__ void __launch_bounds__(THREADS, 1)
         const int buffer = (i - begin) % 2;
         const uint32_t to = base + (uint32_t)(S::EIGHT ? S::raw + buffer * S::raw_bytes
                                                        : S::runs + buffer * S::run_bytes);
-        request<S>(j, seq, oldest, newest, run_at(i), to,
-                   base + (uint32_t)(S::scales + buffer * S::KEYS * 4));
+        request<S>(j, seq, l.kv_head, oldest, newest, run_at(i), to,
+                   base + (uint32_t)(S::scales + buffer * S::scales_bytes));
     };
 
     const int dim = j.a.kv.head_dim, words = S::dim / 8;
     for (int i = (int)threadIdx.x; i < S::lines * words; i += THREADS) {
-        const int line = i / words, w = i % words, at = l.first + line;
+        const int line = i / words, w = i % words;
         const bool valid = line < l.n && w * 8 < dim;
         const char *from = (const char *)j.a.qkv;
         if (valid)
-            from +=
-                (((int64_t)(l.row + at / j.a.n_heads) * j.a.row_heads + at % j.a.n_heads) * dim +
-                 w * 8) *
-                2;
+            from += (((int64_t)row_of(j, l, line) * j.a.row_heads + head_of(j, l, line)) * dim +
+                     w * 8) *
+                    2;
         copy_async(base + S::query + place<S>(line, w), from, valid);
     }
     if (begin < end) request_at(begin);
@@ -397,7 +420,7 @@ __global__ void __launch_bounds__(THREADS, 1)
 
     struct line_state st;
     const int line = min((int)threadIdx.x / S::each, l.n - 1);
-    st.see = sight_of(j, seq, l.row + (l.first + line) / j.a.n_heads);
+    st.see = sight_of(j, seq, row_of(j, l, line));
     st.top = -INFINITY, st.sum = 0.0f;
     float out[S::MT][S::NT][4] = {};
     const float scale = j.a.scale * 1.4426950408889634f; // powers of two in place of e
@@ -420,19 +443,20 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         multiply_keys<T, S>(base + S::query, run, (float *)(shared + S::scores));
         __syncthreads();
-        softmax<T, S>(shared, run_at(i), (const float *)(shared + S::scales) + buffer * S::KEYS,
-                      scale, st);
+        softmax<T, S>(shared, run_at(i),
+                      (const float *)(shared + S::scales + buffer * S::scales_bytes), scale, st);
         __syncthreads();
-        multiply_values<T, S>(shared, base + S::weights, run, out);
+        multiply_values<T, S>(shared, base + S::weights,
+                              run + (uint32_t)((S::VECTORS - 1) * S::vector_bytes), out);
     }
     copy_wait<0>();
-    finish<T, S>(j, l, shared, ((int64_t)unit * j.n_chunks + chunk) * j.n_splits + split, out, st);
+    finish<T, S>(j, l, shared, ((int64_t)unit * gridDim.x + chunk) * j.n_splits + split, out, st);
 }
 
-// The splits' parts of a line become its result. Grid: lines of a chunk, chunks, units.
+// The splits' parts of a line become its result. Grid: lines of a chunk, chunks of a unit's kv heads, units.
 template <typename T>
 __global__ void __launch_bounds__(MERGE_THREADS)
-    latent_merge_kernel(const __grid_constant__ struct latent j, int32_t most) {
+    wide_merge_kernel(const __grid_constant__ struct wide j, int32_t most) {
     __shared__ float factors[MAX_SPLITS];
     const int line = (int)blockIdx.x, chunk = (int)blockIdx.y, unit = (int)blockIdx.z;
     const int dim = j.a.kv.head_dim;
@@ -440,7 +464,7 @@ __global__ void __launch_bounds__(MERGE_THREADS)
     pdl_wait();
     const struct lines l = lines_of(j, unit, chunk, most);
     if (line >= l.n) return;
-    const int64_t at = ((int64_t)unit * j.n_chunks + chunk) * j.n_splits;
+    const int64_t at = ((int64_t)unit * gridDim.y + chunk) * j.n_splits;
     float top = -INFINITY, sum = 0.0f;
     for (int s = 0; s < j.n_splits; s++)
         top = fmaxf(top, __ldcg(&j.ends[(at + s) * most + line].x));
@@ -452,7 +476,7 @@ __global__ void __launch_bounds__(MERGE_THREADS)
         if (threadIdx.x == 0) factors[s] = factor;
     }
     __syncthreads();
-    T *to = (T *)j.a.out + ((int64_t)l.row * j.a.n_heads + l.first + line) * dim;
+    T *to = (T *)j.a.out + ((int64_t)row_of(j, l, line) * j.a.n_heads + head_of(j, l, line)) * dim;
     for (int d = (int)threadIdx.x * 4; d < dim; d += MERGE_THREADS * 4) {
         float4 v = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
 #pragma unroll 4
@@ -470,8 +494,8 @@ __global__ void __launch_bounds__(MERGE_THREADS)
 
 // How many blocks share the positions of a unit's chunk: as many as the device has room for, at least one run
 // each, and no more than the work space holds.
-int splits_of(const struct latent *j, int lines, int keys) {
-    const int64_t units = (int64_t)j->n_units * j->n_chunks;
+int splits_of(const struct wide *j, int lines, int keys) {
+    const int64_t units = (int64_t)j->n_units * j->n_chunks * j->a.kv.n_kv_heads;
     const size_t line_bytes = (size_t)j->a.kv.head_dim * sizeof(float) + sizeof(float2);
     const int64_t room = (int64_t)(j->a.work_bytes / 2 / line_bytes) / lines / units;
     int64_t n = cuda_current_device().multiprocessors / units;
@@ -481,60 +505,74 @@ int splits_of(const struct latent *j, int lines, int keys) {
     return n > 1 ? (int)n : 1;
 }
 
-template <typename T, typename S> int launch(struct latent j, bool whole, cudaStream_t stream) {
-    auto kernel = latent_kernel<T, S>;
+template <typename T, typename S> int launch(struct wide j, bool whole, cudaStream_t stream) {
+    auto kernel = wide_kernel<T, S>;
     const int rows = j.decode ? 1 : CUDA_TILE_ROWS;
-    j.n_chunks = (rows * j.a.n_heads + S::lines - 1) / S::lines;
+    j.group = j.a.n_heads / j.a.kv.n_kv_heads;
+    j.n_chunks = (rows * j.group + S::lines - 1) / S::lines;
+    const unsigned chunks = (unsigned)(j.n_chunks * j.a.kv.n_kv_heads);
     j.n_splits = whole ? 1 : splits_of(&j, S::lines, S::KEYS);
     // Ends first: 8 bytes each. The work space's counters lie at its end, past the half that this takes.
-    const int64_t all = (int64_t)j.n_units * j.n_chunks * j.n_splits * S::lines;
+    const int64_t all = (int64_t)j.n_units * chunks * j.n_splits * S::lines;
     j.ends = (float2 *)j.a.work;
     j.parts = (float *)j.a.work + 2 * all;
     cuda_allow_shared((const void *)kernel, S::bytes);
-    pdl_launch(kernel, dim3((unsigned)j.n_chunks, (unsigned)j.n_units, (unsigned)j.n_splits),
-               dim3(THREADS), S::bytes, stream, j);
-    TRY(cuda_launched("attention_latent"));
+    pdl_launch(kernel, dim3(chunks, (unsigned)j.n_units, (unsigned)j.n_splits), dim3(THREADS),
+               S::bytes, stream, j);
+    TRY(cuda_launched("attention_wide"));
     if (j.n_splits == 1) return 0;
-    pdl_launch(latent_merge_kernel<T>,
-               dim3((unsigned)S::lines, (unsigned)j.n_chunks, (unsigned)j.n_units),
+    pdl_launch(wide_merge_kernel<T>, dim3((unsigned)S::lines, chunks, (unsigned)j.n_units),
                dim3(MERGE_THREADS), 0, stream, j, (int32_t)S::lines);
-    return cuda_launched("attention_latent_merge");
+    return cuda_launched("attention_wide_merge");
 }
 
 template <typename T, int NT, bool EIGHT>
-int launch_rows(const struct latent &j, bool deterministic, cudaStream_t stream) {
-    if (deterministic) return launch<T, shape<NT, 2, 64, EIGHT>>(j, true, stream);
-    if (!j.decode) return launch<T, shape<NT, 4, 32, EIGHT>>(j, false, stream);
-    if (j.a.n_heads <= 16) return launch<T, shape<NT, 1, 64, EIGHT>>(j, false, stream);
-    return launch<T, shape<NT, 2, 64, EIGHT>>(j, false, stream);
+int launch_latents(const struct wide &j, bool deterministic, cudaStream_t stream) {
+    if (deterministic) return launch<T, shape<NT, 2, 64, EIGHT, 1>>(j, true, stream);
+    if (!j.decode) return launch<T, shape<NT, 4, 32, EIGHT, 1>>(j, false, stream);
+    if (j.a.n_heads <= 16) return launch<T, shape<NT, 1, 64, EIGHT, 1>>(j, false, stream);
+    return launch<T, shape<NT, 2, 64, EIGHT, 1>>(j, false, stream);
+}
+
+template <typename T, bool EIGHT>
+int launch_heads(const struct wide &j, bool deterministic, cudaStream_t stream) {
+    if (deterministic || j.decode)
+        return launch<T, shape<8, 2, 32, EIGHT, 2>>(j, deterministic, stream);
+    return launch<T, shape<8, 4, 32, EIGHT, 2>>(j, false, stream);
 }
 
 template <typename T>
-int launch_typed(const struct latent &j, bool deterministic, cudaStream_t stream) {
+int launch_typed(const struct wide &j, bool deterministic, cudaStream_t stream) {
     const bool eight = kv_is_8bit(j.a.kv.dtype);
+    if (!j.a.kv.latent)
+        return eight ? launch_heads<T, true>(j, deterministic, stream)
+                     : launch_heads<T, false>(j, deterministic, stream);
     if (j.a.kv.head_dim <= 256)
-        return eight ? launch_rows<T, 4, true>(j, deterministic, stream)
-                     : launch_rows<T, 4, false>(j, deterministic, stream);
-    return eight ? launch_rows<T, 9, true>(j, deterministic, stream)
-                 : launch_rows<T, 9, false>(j, deterministic, stream);
+        return eight ? launch_latents<T, 4, true>(j, deterministic, stream)
+                     : launch_latents<T, 4, false>(j, deterministic, stream);
+    return eight ? launch_latents<T, 9, true>(j, deterministic, stream)
+                 : launch_latents<T, 9, false>(j, deterministic, stream);
 }
 
-int launch_all(const struct latent &j, bool deterministic, cudaStream_t stream) {
+int launch_all(const struct wide &j, bool deterministic, cudaStream_t stream) {
     return j.a.dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, deterministic, stream)
                                    : launch_typed<__half>(j, deterministic, stream);
 }
 
 } // namespace
 
-int cuda_attention_latent(const struct cuda_attention *a, bool deterministic, cudaStream_t stream) {
+int cuda_attention_wide(const struct cuda_attention *a, bool deterministic, cudaStream_t stream) {
     const bool eight = kv_is_8bit(a->kv.dtype);
     // The largest instance; a device has room for all of them or uses none.
-    const size_t most = shape<9, 2, 64, false>::bytes + 1024;
-    if (a->dtype == DTYPE_F32 || (a->kv.dtype != a->dtype && !eight) || a->kv.n_kv_heads != 1 ||
-        a->kv.head_dim > 576 || a->kv.head_dim % (eight ? 16 : 8) || a->soft_cap != 0.0f ||
-        a->alibi_slopes || a->sinks || (size_t)cuda_current_device().shared_per_block < most)
+    const size_t most =
+        std::max(shape<9, 2, 64, false, 1>::bytes, shape<8, 4, 32, false, 2>::bytes);
+    const bool fits = a->kv.latent ? a->kv.n_kv_heads == 1 && a->kv.head_dim <= 576
+                                   : a->kv.head_dim > 256 && a->kv.head_dim <= 512;
+    if (a->dtype == DTYPE_F32 || (a->kv.dtype != a->dtype && !eight) || !fits ||
+        a->kv.head_dim % (eight ? 16 : 8) || a->soft_cap != 0.0f || a->alibi_slopes || a->sinks ||
+        (size_t)cuda_current_device().shared_per_block < most + 1024)
         return CUDA_UNSUPPORTED;
-    struct latent j = {};
+    struct wide j = {};
     j.a = *a;
     j.decode = true;
     j.n_units = a->n_decode;
