@@ -9,10 +9,11 @@ import { chromium, firefox } from 'playwright-core';
 import { afterwards, patience, Server, sleep } from '../harness.mjs';
 import { Conversation } from '../schema.mjs';
 import { browserPath, firefoxPath } from './browser_path.mjs';
+import { Contexts } from './tabs.mjs';
 
 export { Server, until } from '../harness.mjs';
 
-let browser;
+let browser, contexts;
 let inFirefox = process.env.PAGE_BROWSER === 'firefox'; // for one run of a file by hand
 
 /** From here on a file's tests run in Firefox: the system's own, over WebDriver BiDi. */
@@ -51,6 +52,7 @@ async function launch() {
       '--in-process-gpu',
       '--enable-features=NetworkServiceInProcess2,CDPScreenshotNewSurface', // the second is Playwright's own
       '--disable-site-isolation-trials',
+      '--renderer-process-limit=1', // a process for each context, not for each tab
       `--disable-features=${featuresOff.join(',')}`,
     ],
   });
@@ -59,7 +61,7 @@ async function launch() {
 /** One browser for a file's tests; call in `after`. */
 export async function closeBrowser() {
   await browser?.close();
-  browser = undefined;
+  browser = contexts = undefined;
   if (home) rmSync(home, { recursive: true, force: true });
 }
 
@@ -92,18 +94,21 @@ export async function soon(assertion) {
     }
 }
 
-/** A context of its own (storage, theme, size). */
-export async function newContext(t, options = {}) {
+/** A context of its own (storage, theme, size), without anything of a test before (tabs.mjs). `fresh`: for a test of
+ * opening itself, nor is anything loaded. */
+export async function newContext(t, { expected, fresh = inFirefox, ...options } = {}) {
   browser ??= await launch();
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, ...options });
+  contexts ??= new Contexts(browser);
+  const { context, done } = await contexts.take({ fresh, ...options });
   context.setDefaultTimeout(patience);
-  afterwards(t, () => context.close());
+  afterwards(t, done);
   return context;
 }
 
 /** A page whose complaints are collected; `expected` are those that a test provokes. */
 export async function newPage(t, context, { expected = [] } = {}) {
   const page = await context.newPage();
+  await context.dress?.(page);
   // By a timer: frames, the default, may stay away from a page that a busy machine does not draw. If they come, what
   // has just changed is drawn, too: innerText needs that. And what is drawn task by task is whole: the turns that fill
   // the screen, and the colours of code.

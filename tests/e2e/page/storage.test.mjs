@@ -1,4 +1,5 @@
 // What the browser stores, where several tabs write it and where it refuses to.
+import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import {
   ask,
@@ -81,3 +82,38 @@ for (const [name, refuse] of Object.entries(REFUSALS))
     });
     await client.close();
   });
+
+test('a test finds nothing that the one before left in the browser', async (t) => {
+  const left = () =>
+    Promise.all([indexedDB.databases(), caches.keys(), navigator.permissions.query({ name: 'notifications' })]).then(
+      ([databases, names, { state }]) => [
+        localStorage.getItem('left'),
+        sessionStorage.getItem('left'),
+        document.cookie,
+        databases.length,
+        names.length,
+        state === 'granted',
+        innerWidth,
+        matchMedia('(prefers-color-scheme: dark)').matches,
+      ],
+    );
+  let before;
+  const use = (name, options) =>
+    t.test(name, async (u) => {
+      const context = await newContext(u, options);
+      const page = await openPage(u, server, { context });
+      before ??= context;
+      assert.equal(context, before, 'the context is the same one');
+      assert.deepEqual(await page.evaluate(left), [null, null, '', 0, 0, Boolean(options.permissions), options.viewport?.width ?? 1280, options.colorScheme === 'dark']);
+      await page.evaluate(async () => {
+        for (const storage of [localStorage, sessionStorage]) storage.setItem('left', 'here');
+        document.cookie = 'left=here';
+        await new Promise((resolve) => (indexedDB.open('left').onsuccess = resolve));
+        await caches.open('left');
+      });
+      assert.ok((await page.evaluate(left)).includes('here'));
+    });
+  await use('one leaves something of each kind', { permissions: ['notifications'], viewport: { width: 900, height: 700 }, colorScheme: 'dark' });
+  await use('the next one has none of it', {});
+  await use('nor has the one behind', {});
+});

@@ -27,7 +27,7 @@ const fetchRaw = (path, headers = {}) =>
   });
 
 test('the first view is under 90 kB compressed, and what is loaded later has its limits', async (t) => {
-  const page = await newPage(t, await newContext(t));
+  const page = await newPage(t, await newContext(t, { fresh: true }));
   const paths = new Set();
   page.on('response', (response) => paths.add(new URL(response.url()).pathname));
   await page.goto(server.url);
