@@ -235,6 +235,7 @@ static int open_instance(struct engine *e, const struct engine_options *o,
                    err));
     TRY(size_ranks(e, &io, err));
     describe_maker(e, &io, &e->maker);
+    engine_note_windows(e);
     io.maker = e->maker;
     const struct instance_parts parts = {.model = e->model,
                                          .tokenizer = e->tokenizer,

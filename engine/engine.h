@@ -148,6 +148,13 @@ void engine_retire(struct engine *e);
 bool engine_reopened(struct engine *e);
 bool engine_reopens(const struct engine *e); // it has a process of its own
 
+// What layers with the same sliding window cache.
+struct engine_kv_window {
+    int32_t window;          // tokens that they see; 0: everything
+    int64_t bytes_per_token; // on all ranks together
+};
+enum { ENGINE_MAX_KV_WINDOWS = 16 };
+
 struct engine_info {        // constant after opening; strings owned by the engine
     const char *model_name; // the folder's last part
     const char *family;
@@ -173,6 +180,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int32_t max_memory_len;         // the longest that the cache can hold for one sequence
     int32_t block_tokens, n_blocks; // tokens per cache block; blocks on the device
     int64_t block_bytes;
+    struct engine_kv_window kv_windows[ENGINE_MAX_KV_WINDOWS]; // (n_kv_windows) distinct windows
+    int32_t n_kv_windows;
     int32_t max_sequences; // turns that run at once
     enum dtype kv_dtype;
     struct sampling_params suggested; // from generation_config.json, over sampling_params_init
@@ -186,6 +195,8 @@ struct engine_info {        // constant after opening; strings owned by the engi
 };
 // Borrowed until engine_close; constant after opening. Any thread.
 const struct engine_info *engine_info(const struct engine *e);
+// Bytes of a cache of so many tokens between two turns, without unused parts of blocks. Any thread.
+int64_t engine_cache_bytes(const struct engine_info *info, int64_t n_tokens);
 
 // Reads a folder with a table of prompt learning for this model (prompt_load). Any thread.
 int engine_prompt_load(const struct engine *e, const char *dir, struct prompt **out,

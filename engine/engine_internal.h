@@ -117,6 +117,8 @@ int engine_check_weights(const struct engine *e, const struct engine_options *o,
                          const struct model_config *mc, struct err *err);
 // After loading: o->max_sequences where it is 0. o has no prefill_chunk_tokens of 0.
 int engine_size_places(const struct engine *e, struct engine_options *o, struct err *err);
+// Once e->maker is known: e->info.kv_windows.
+void engine_note_windows(struct engine *e);
 // Then: the sizes of sessions and the cache in *io and e->info. E_INVAL, E_NOMEM: *err says which setting helps.
 int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
                       struct err *err);

@@ -179,3 +179,26 @@ int engine_size_cache(struct engine *e, const struct engine_options *o, struct i
     e->info.block_bytes = block_bytes;
     return 0;
 }
+
+// Each group has a block for the same tokens, and all blocks have one size.
+void engine_note_windows(struct engine *e) {
+    struct engine_info *info = &e->info;
+    int64_t bytes = (int64_t)e->maker.block_bytes / info->block_tokens;
+    info->n_kv_windows = 0;
+    for (int32_t g = 0; g < e->groups->n; g++) {
+        int32_t window = e->groups->group[g].window, i = 0;
+        while (i < info->n_kv_windows && info->kv_windows[i].window != window) i++;
+        if (i == info->n_kv_windows)
+            info->kv_windows[info->n_kv_windows++] = (struct engine_kv_window){.window = window};
+        info->kv_windows[i].bytes_per_token += bytes;
+    }
+}
+
+int64_t engine_cache_bytes(const struct engine_info *info, int64_t n_tokens) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < info->n_kv_windows; i++) {
+        const struct engine_kv_window *w = &info->kv_windows[i];
+        sum += w->bytes_per_token * (w->window > 0 && w->window < n_tokens ? w->window : n_tokens);
+    }
+    return sum;
+}

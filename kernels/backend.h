@@ -41,14 +41,16 @@ enum op_feature {
     OP_GROUPS_LINEAR =
         1 << 14, // the same for linear and its fusions alone, not in embed, linear_heads
     // With OP_GROUPS_LINEAR: in experts too, where all of a layer's have one format.
-    OP_GROUPS_EXPERTS = 1 << 15
+    OP_GROUPS_EXPERTS = 1 << 15,
+    OP_QKV_CLIP = 1 << 16 // qkv_args.clip
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
         "norms over all heads of q and k", "norms of q and k after rotation", "norms of v",        \
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
         "embeddings for each layer", "scaled or capped logits", "experts", "latent attention",     \
-        "weights of few bits", "weights of few bits in linear alone", "experts of few bits"
+        "weights of few bits", "weights of few bits in linear alone", "experts of few bits",       \
+        "clipped q, k and v"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
@@ -242,6 +244,7 @@ struct qkv_args { // what happens to q, k and v before attention
     const float *v_weight; // (head_dim) RMS norm of each v head; or NULL
     bool all_heads; // one norm over all q heads, one over all k: weights of (heads * head_dim)
     bool norm_late; // the norms of q and k come after the rotation
+    float clip; // > 0: q, k and v are cut to [-clip, clip], after the norms and before the rotation
     // q at position p is multiplied by 1 + query_beta * ln(1 + floor(p / query_length)), last of all;
     // query_beta 0: it is not. positions (n).
     float query_beta, query_length;

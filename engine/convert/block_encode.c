@@ -90,6 +90,32 @@ static int encode_q4_0(uint8_t *out, const float *x) {
     return 0;
 }
 
+// --- MXFP4: e2m1 numbers times a power of two ---
+
+static uint8_t e2m1_of(float x) {
+    static const float numbers[] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};
+    const float size = fabsf(x);
+    uint8_t code = 0;
+    while (code < 7 && size > (numbers[code] + numbers[code + 1]) / 2) code++;
+    return (uint8_t)(code | (x < 0 ? 8 : 0));
+}
+
+// The largest magnitude becomes 4 to 6, or a number that rounds to 6. Values that e2m1 numbers times another power give
+// are exact so too: where that power is smaller than theirs, none of them was more than 3, and all double.
+static int encode_mxfp4(uint8_t *out, const float *x) {
+    float most = 0;
+    int power = -127;
+    for (int k = 0; k < BLOCK; k++) most = fmaxf(most, fabsf(x[k]));
+    if (!isfinite(most)) return E_INVAL;
+    if (most > 0) frexpf(most, &power), power -= 3;
+    power = power < -127 ? -127 : power;
+    out[0] = (uint8_t)(power + 127);
+    for (int k = 0; k < BLOCK / 2; k++)
+        out[1 + k] = (uint8_t)(e2m1_of(ldexpf(x[k], -power)) |
+                               e2m1_of(ldexpf(x[k + BLOCK / 2], -power)) << 4);
+    return 0;
+}
+
 // --- floats ---
 
 static int encode_f16(uint8_t *out, const float *x) {
@@ -116,11 +142,9 @@ int block_encode_row(const struct block_type *type, const float *row, int64_t n,
     static const struct {
         enum block_id id;
         int (*encode)(uint8_t *out, const float *x);
-    } encoders[] = {{BLOCK_F32, encode_f32},
-                    {BLOCK_F16, encode_f16},
-                    {BLOCK_BF16, encode_bf16},
-                    {BLOCK_Q8_0, encode_q8_0},
-                    {BLOCK_Q4_0, encode_q4_0}};
+    } encoders[] = {{BLOCK_F32, encode_f32},   {BLOCK_F16, encode_f16},
+                    {BLOCK_BF16, encode_bf16}, {BLOCK_Q8_0, encode_q8_0},
+                    {BLOCK_Q4_0, encode_q4_0}, {BLOCK_MXFP4, encode_mxfp4}};
     for (size_t i = 0; i < sizeof encoders / sizeof *encoders; i++) {
         if (encoders[i].id != (enum block_id)type->id) continue;
         for (int64_t k = 0; k < n; k += type->values, out += type->bytes)

@@ -1,6 +1,7 @@
 // See gguf_plan.h.
 #include "engine/convert/gguf_plan.h"
 #include "engine/convert/block_encode.h"
+#include "engine/model/families.h"
 #include "engine/model/model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,16 +29,23 @@ static bool is_table(const char *name) {
     return strcmp(name, "token_embd.weight") == 0 || strcmp(name, "output.weight") == 0;
 }
 
-// Routers stay as they are, since a small change of their logits chooses other experts.
-static uint32_t type_of(const struct planning *p, const struct tensor *t, const char *name) {
+static bool is_mxfp4(const struct planning *p, const struct tensor *t) {
+    struct group_format f;
+    return checkpoint_groups(p->cp, t, &f) && f.book == group_book_e2m1 && f.group == 32;
+}
+
+// Routers stay as they are, since a small change of their logits chooses other experts. Matrices of MXFP4 keep it.
+static uint32_t type_of(const struct planning *p, const struct tensor *t, int64_t cols,
+                        const char *name) {
     static const uint32_t ids[] = {[GGUF_Q8_0] = BLOCK_Q8_0,
                                    [GGUF_Q4_0] = BLOCK_Q4_0,
                                    [GGUF_F16] = BLOCK_F16,
                                    [GGUF_BF16] = BLOCK_BF16};
     uint32_t id = ids[p->weights];
-    if (t->n_dims < 2 || strstr(name, "ffn_gate_inp")) return BLOCK_F32;
+    if (t->n_dims < 2 || strstr(name, "ffn_gate_inp") || strstr(name, ".bias")) return BLOCK_F32;
+    if (is_mxfp4(p, t)) return BLOCK_MXFP4;
     if (id == BLOCK_Q4_0 && is_table(name)) id = BLOCK_Q8_0;
-    return t->shape[t->n_dims - 1] % block_type_find(id)->values == 0 ? id : stored_type(t);
+    return cols % block_type_find(id)->values == 0 ? id : stored_type(t);
 }
 
 // --- the list ---
@@ -88,7 +96,8 @@ static int add_take(const struct planning *p, const struct gguf_tensor_name *row
         free(from);
         return rc;
     }
-    *t = (struct gguf_out_tensor){.type = block_type_find(type_of(p, first, name)),
+    const int64_t cols = first->shape[first->n_dims - 1];
+    *t = (struct gguf_out_tensor){.type = block_type_find(type_of(p, first, cols, name)),
                                   .n_dims = n_dims};
     memcpy(t->name, name, strlen(name) + 1);
     if (experts) t->shape[0] = n_from;
@@ -130,7 +139,8 @@ static bool same_form(const struct tensor *a, const struct tensor *b) {
     return true;
 }
 
-// Matrices of experts that folders may have in one tensor of all, (experts, rows of all parts, columns).
+// Matrices and biases of experts that folders may have in one tensor of all, (experts, rows of all parts, columns) or
+// (experts, values of all parts). gpt-oss's parts alternate, and its matrices, where they are floats, are turned.
 static const struct stack {
     const char *hf, *stacked; // as rows of the table have them, without ".weight"
     int part, n_parts;
@@ -138,37 +148,76 @@ static const struct stack {
     {"block_sparse_moe.experts.#.w1", "block_sparse_moe.input_linear", 0, 2},
     {"block_sparse_moe.experts.#.w3", "block_sparse_moe.input_linear", 1, 2},
     {"block_sparse_moe.experts.#.w2", "block_sparse_moe.output_linear", 0, 1},
+    {"block_sparse_moe.experts.#.w1", "block_sparse_moe.experts.gate_up_proj", 0, 2},
+    {"block_sparse_moe.experts.#.w3", "block_sparse_moe.experts.gate_up_proj", 1, 2},
+    {"block_sparse_moe.experts.#.w2", "block_sparse_moe.experts.down_proj", 0, 1},
+    {"mlp.experts.#.gate_proj", "mlp.experts.gate_up_proj", 0, 2},
+    {"mlp.experts.#.up_proj", "mlp.experts.gate_up_proj", 1, 2},
+    {"mlp.experts.#.down_proj", "mlp.experts.down_proj", 0, 1},
+    {"mlp.experts.gate_proj_bias", "mlp.experts.gate_up_proj_bias", 0, 2},
+    {"mlp.experts.up_proj_bias", "mlp.experts.gate_up_proj_bias", 1, 2},
 };
 
+static const struct tensor *find_stack(const struct planning *p, const struct stack *stack,
+                                       int32_t layer, bool *bare) {
+    char name[NAME_MAX_BYTES];
+    snprintf(name, sizeof name, "model.layers.%d.%s.weight", layer, stack->stacked);
+    const struct tensor *t = checkpoint_find(p->cp, name);
+    *bare = t == NULL;
+    if (t) return t;
+    snprintf(name, sizeof name, "model.layers.%d.%s", layer, stack->stacked);
+    return checkpoint_find(p->cp, name);
+}
+
+// The part of each expert's values, of biases, or of its rows.
+static void take_part(const struct planning *p, const struct stack *stack, const struct tensor *t,
+                      bool bare) {
+    struct gguf_out_tensor *to = &p->plan->tensors[p->plan->n - 1];
+    struct gguf_source *s = &p->plan->sources[p->plan->n - 1];
+    const bool alternate = family_tensors_of(p->c)->experts_turned;
+    const int64_t step = alternate ? stack->n_parts : 1;
+    if (t->n_dims == 2) {
+        to->shape[1] = t->shape[1] / stack->n_parts;
+        s->col_step = step;
+        s->first_col = alternate ? stack->part : stack->part * to->shape[1];
+        return;
+    }
+    s->turned = alternate && bare;
+    s->stack_rows = t->shape[s->turned ? 2 : 1];
+    s->matrix_rows = to->shape[1] = s->stack_rows / stack->n_parts;
+    to->shape[2] = t->shape[s->turned ? 1 : 2];
+    s->first_row = alternate ? stack->part : stack->part * s->matrix_rows;
+    s->row_step = step;
+    to->type = block_type_find(type_of(p, t, to->shape[2], to->name));
+    p->plan->n_matrices += t->shape[0] - 1;
+}
+
 static int add_stacked(const struct planning *p, const struct stack *stack,
-                       const struct gguf_tensor_name *row, int32_t layer) {
+                       const struct gguf_tensor_name *row, int32_t layer, const char *suffix) {
     struct gguf_tensor_name whole = {row->gguf, stack->stacked, GGUF_AS_IS, false};
-    char name[NAME_MAX_BYTES], hf[NAME_MAX_BYTES];
-    snprintf(hf, sizeof hf, "model.layers.%d.%s.weight", layer, stack->stacked);
-    const struct tensor *t = checkpoint_find(p->cp, hf);
+    char name[NAME_MAX_BYTES];
+    bool bare;
+    const struct tensor *t = find_stack(p, stack, layer, &bare);
     if (!t) return 0;
-    if (t->n_dims != 3 || t->shape[1] % stack->n_parts != 0)
-        return err_set(p->err, E_UNSUPPORTED, "the tensor '%s' has no matrices of experts", hf);
+    if (t->n_dims != (*suffix ? 3 : 2) || t->shape[1] % stack->n_parts != 0 ||
+        t->shape[t->n_dims - 1] % stack->n_parts != 0)
+        return err_set(p->err, E_UNSUPPORTED, "the tensor '%s' has no matrices of experts",
+                       t->name);
     const struct tensor **from = calloc(1, sizeof(const struct tensor *));
     if (!from) return err_set(p->err, E_NOMEM, "no memory for the list of tensors");
     from[0] = t;
-    snprintf(name, sizeof name, "blk.%d.%s.weight", layer, row->gguf);
+    snprintf(name, sizeof name, "blk.%d.%s%s", layer, row->gguf, suffix);
     TRY(add_take(p, &whole, name, from, 1));
-    struct gguf_out_tensor *to = &p->plan->tensors[p->plan->n - 1];
-    struct gguf_source *s = &p->plan->sources[p->plan->n - 1];
-    s->stack_rows = t->shape[1];
-    s->matrix_rows = to->shape[1] = t->shape[1] / stack->n_parts;
-    s->first_row = stack->part * s->matrix_rows;
-    p->plan->n_matrices += t->shape[0] - 1;
+    take_part(p, stack, t, bare);
     if (stack->part > 0) p->plan->bytes_before -= (int64_t)t->bytes; // it is counted already
     return 0;
 }
 
-static int add_stack_of(const struct planning *p, const struct gguf_tensor_name *row,
-                        int32_t layer) {
+static int add_stack_of(const struct planning *p, const struct gguf_tensor_name *row, int32_t layer,
+                        const char *suffix) {
     for (size_t i = 0; i < sizeof stacks / sizeof *stacks; i++)
         if (layer >= 0 && strcmp(stacks[i].hf, row->hf) == 0 && row->change == GGUF_AS_IS)
-            return add_stacked(p, &stacks[i], row, layer);
+            TRY(add_stacked(p, &stacks[i], row, layer, suffix));
     return 0;
 }
 
@@ -179,7 +228,7 @@ static int add_row(const struct planning *p, const struct gguf_tensor_name *row,
     const struct tensor *first = find_part(p, row, layer, 0, suffix);
     const int32_t n_experts =
         strchr(row->hf, '#') ? model_layer(p->c, layer)->feed.experts.n_experts : 1;
-    if (!first && strcmp(suffix, ".weight") == 0) return add_stack_of(p, row, layer);
+    if (!first && strcmp(suffix, ".bias") != 0) return add_stack_of(p, row, layer, suffix);
     if (!first || n_experts < 1) return 0;
     const struct tensor **from = calloc((size_t)n_experts, sizeof(const struct tensor *));
     if (!from) return err_set(p->err, E_NOMEM, "no memory for the list of tensors");

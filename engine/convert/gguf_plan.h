@@ -13,9 +13,12 @@ struct gguf_source { // of the tensor with the same index
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
     bool is_matrix;    // also of 16 bits
-    // A tensor of all experts, of which the file has this matrix: an expert's rows in the folder and in the file, and
-    // the first of the latter. stack_rows 0: all of the tensor.
-    int64_t stack_rows, matrix_rows, first_row;
+    // A tensor of all experts, of which the file has this matrix: an expert's rows in the folder and in the file, the
+    // first of the latter, and how many rows further each next one is. stack_rows 0: all of the tensor.
+    int64_t stack_rows, matrix_rows, first_row, row_step;
+    bool turned; // the folder has each expert's matrix as (columns, rows)
+    // A row of the file is each col_step-th value of the folder's from first_col on. col_step 0: all of it.
+    int64_t first_col, col_step;
 };
 
 struct gguf_plan {

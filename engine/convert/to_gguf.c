@@ -31,6 +31,9 @@ struct job {
     int64_t done;
     char *in;     // a row as read
     float *row;   // in F32
+    char *matrix; // of an expert that the folder has turned round, as read
+    const struct tensor *matrix_of;
+    int64_t matrix_number;
     uint8_t *out; // as blocks
 };
 
@@ -74,7 +77,8 @@ static int read_config(struct job *j, struct err *err) {
     }
     if (!j->json) return err ? err->code : E_FORMAT;
     TRY(model_config_load(&j->config, j->o->model_dir, err));
-    if (quantization_of(j->json))
+    const char *method = json_string(quantization_of(j->json), "quant_method");
+    if (quantization_of(j->json) && !(method && strcmp(method, "mxfp4") == 0))
         return err_set(err, E_UNSUPPORTED, "%s has a quantization_config already", path);
     const cJSON *text = json_member(j->json, "text_config");
     const char *family = j->config.family;
@@ -175,7 +179,7 @@ static int step(struct job *j, size_t bytes, struct err *err) {
 // Where the row lies in the folder that the file has as row r.
 static int64_t source_row(const struct gguf_source *s, int64_t r) {
     if (s->stack_rows > 0)
-        return r / s->matrix_rows * s->stack_rows + s->first_row + r % s->matrix_rows;
+        return r / s->matrix_rows * s->stack_rows + s->first_row + r % s->matrix_rows * s->row_step;
     if (s->change != GGUF_PAIRED_ROWS) return r;
     const int64_t in_head = r % s->head_rows;
     return r - in_head + in_head % 2 * (s->head_rows / 2) + in_head / 2;
@@ -188,17 +192,42 @@ static void pair_values(struct job *j, const struct gguf_source *s, int64_t n) {
     memcpy(j->row, to, (size_t)n * sizeof *to);
 }
 
+// The row r of matrices that the folder has turned round: a column, of an expert's matrix that is read whole.
+static int read_turned(struct job *j, const struct gguf_source *s, const struct tensor *t,
+                       int64_t r, struct err *err) {
+    const int64_t rows = t->shape[1], cols = t->shape[2], row = source_row(s, r);
+    const int64_t expert = row / cols;
+    const size_t size = dtype_size(t->dtype), bytes = (size_t)(rows * cols) * size;
+    if (j->matrix_of != t || j->matrix_number != expert) {
+        free(j->matrix);
+        j->matrix_of = NULL;
+        j->matrix = malloc(bytes);
+        if (!j->matrix) return err_set(err, E_NOMEM, "no memory for an expert of %zu bytes", bytes);
+        TRY(checkpoint_read(j->cp, t, (size_t)expert * bytes, j->matrix, bytes, err));
+        j->matrix_of = t;
+        j->matrix_number = expert;
+    }
+    for (int64_t k = 0; k < rows; k++)
+        memcpy(j->in + (size_t)k * size, j->matrix + (size_t)(k * cols + row % cols) * size, size);
+    return 0;
+}
+
 static int write_row(struct job *j, const struct gguf_out_tensor *to, const struct gguf_source *s,
                      const struct tensor *t, int64_t r, struct err *err) {
     const bool column = t->n_dims == 1 && s->change == GGUF_PAIRED_ROWS;
-    const int64_t cols = t->shape[t->n_dims - 1];
-    const size_t bytes = (size_t)cols * dtype_size(t->dtype);
-    const struct tensor_view v = {j->in, t->dtype, 1, cols, cols, 1, NULL, 0};
+    const int64_t read = t->shape[s->turned ? 1 : t->n_dims - 1], cols = to->shape[to->n_dims - 1];
+    const size_t bytes = (size_t)read * dtype_size(t->dtype);
+    const struct tensor_view v = {j->in, t->dtype, 1, read, read, 1, NULL, 0};
     float largest;
-    TRY(checkpoint_read(j->cp, t, (size_t)(column ? r : source_row(s, r)) * bytes, j->in, bytes,
-                        err));
+    if (s->turned)
+        TRY(read_turned(j, s, t, r, err));
+    else
+        TRY(checkpoint_read(j->cp, t, (size_t)(column ? r : source_row(s, r)) * bytes, j->in, bytes,
+                            err));
     int rc = wide_row(&v, 0, j->row, &largest);
     if (column) pair_values(j, s, cols);
+    for (int64_t k = 0; k < cols && s->col_step > 0; k++)
+        j->row[k] = j->row[s->first_col + k * s->col_step];
     for (int64_t k = 0; k < cols && s->change == GGUF_PLUS_ONE; k++) j->row[k] += 1;
     if (rc == 0) rc = block_encode_row(to->type, j->row, cols, j->out);
     if (rc < 0)
@@ -227,7 +256,11 @@ static int make_buffers(struct job *j, struct err *err) {
     int64_t cols = 1;
     for (size_t i = 0; i < j->plan.n; i++) {
         const struct gguf_out_tensor *t = &j->plan.tensors[i];
-        if (t->shape[t->n_dims - 1] > cols) cols = t->shape[t->n_dims - 1];
+        const struct gguf_source *s = &j->plan.sources[i];
+        const int64_t wide = t->shape[t->n_dims - 1];
+        const int64_t read = s->from ? s->from[0]->shape[s->from[0]->n_dims - 1] : 0;
+        if (wide > cols) cols = wide;
+        if (read > cols) cols = read;
     }
     j->in = malloc((size_t)cols * sizeof(float));
     j->row = malloc((size_t)cols * sizeof *j->row);
@@ -275,6 +308,7 @@ int to_gguf_write(const struct to_gguf_options *o, struct to_gguf_result *out, s
     free(j->in);
     free(j->row);
     free(j->out);
+    free(j->matrix);
     free(j);
     return rc;
 }

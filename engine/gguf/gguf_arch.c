@@ -205,7 +205,7 @@ static const struct gguf_arch archs[] = {
     {.name = "gemma4", .model_type = "gemma4_text", .written = true, .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
      .two_ropes = true, .local_theta = 10000, .layer_shapes = true},
     {.name = "phi3", .model_type = "phi3", .written = true, .layer = phi_layer},
-    {.name = "gpt-oss", .model_type = "gpt_oss", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
+    {.name = "gpt-oss", .model_type = "gpt_oss", .written = true, .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
     {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .written = true, .layer = out_norm_layer,
      .two_ropes = true},
     {.name = "olmo2", .model_type = "olmo2", .written = true, .layer = out_norm_layer},

@@ -27,17 +27,25 @@ static void widen(struct kv_layer *owner, int32_t window) {
     if (window == 0 || (owner->window > 0 && owner->window < window)) owner->window = window;
 }
 
-int model_cache_groups(struct model *m, struct err *err) {
-    const struct model_config *c = &m->config;
+static int groups_of(const struct model_config *c, int32_t first, int32_t n, bool one_group,
+                     struct kv_groups *out, struct err *err) {
     struct kv_layer *layers = calloc((size_t)c->n_layers, sizeof *layers);
     int rc = layers ? 0 : err_set(err, E_NOMEM, "no memory for %d layers", c->n_layers);
     for (int32_t i = 0; rc == 0 && i < c->n_layers; i++) {
         rc = layer_of(c, i, &layers[i], err);
         if (rc == 0 && layers[i].uses < i) widen(&layers[layers[i].uses], layers[i].window);
     }
-    if (rc == 0)
-        rc = kv_groups_init(&m->cache_groups, layers, c->n_layers, m->first_layer, m->n_layers,
-                            m->backend && !m->backend->ops->kv_groups, err);
+    if (rc == 0) rc = kv_groups_init(out, layers, c->n_layers, first, n, one_group, err);
     free(layers);
     return rc;
+}
+
+int model_cache_groups(struct model *m, struct err *err) {
+    return groups_of(&m->config, m->first_layer, m->n_layers,
+                     m->backend && !m->backend->ops->kv_groups, &m->cache_groups, err);
+}
+
+int model_config_cache_groups(const struct model_config *c, struct kv_groups *out,
+                              struct err *err) {
+    return groups_of(c, 0, c->n_layers, false, out, err);
 }

@@ -78,13 +78,31 @@ static int read_qwen3_moe(struct model_config *c, const cJSON *json, struct err 
     return read_qwen_moe(c, json, &x, err);
 }
 
+// By the list of layers; without one every second layer below max_window_layers has the window.
+static int read_qwen2_windows(struct model_config *c, const cJSON *json, struct err *err) {
+    bool use = false, windowed[MODEL_MAX_LAYERS];
+    struct layer_config full = c->kinds[0], sliding = full;
+    int64_t below = 28;
+    TRY(json_get_bool(json, "use_sliding_window", &use, err));
+    if (use) TRY(family_read_window(json, 4096, &sliding.attention.window, err));
+    TRY(json_get_int(json, "max_window_layers", 0, INT32_MAX, &below, err));
+    int rc = family_read_layer_types(json, c->n_layers, windowed, err);
+    if (rc < 0) return rc;
+    for (int32_t i = 0; i < c->n_layers; i++) {
+        if (rc == JSON_ABSENT) windowed[i] = use && i % 2 == 0 && i < below;
+        if (windowed[i] && (!use || !sliding.attention.window))
+            return err_set(err, E_FORMAT,
+                           "layer %d has a window that 'sliding_window' and 'use_sliding_window' "
+                           "do not give",
+                           i);
+    }
+    return family_set_layers(c, windowed, &full, &sliding, err);
+}
+
 static int read_qwen2_moe(struct model_config *c, const cJSON *json, struct err *err) {
     struct experts_config x = {.router = ROUTER_SOFTMAX_TOPK, .shared_gate = true};
-    bool use = false;
     TRY(json_get_bool(json, "qkv_bias", &c->kinds[0].attention.qkv_bias, err));
-    TRY(json_get_bool(json, "use_sliding_window", &use, err));
-    if (use)
-        return err_set(err, E_UNSUPPORTED, "'use_sliding_window' is not supported in this family");
+    TRY(read_qwen2_windows(c, json, err));
     TRY(family_require_count(json, "shared_expert_intermediate_size", MODEL_MAX_FFN / 2,
                              &x.shared_width, err));
     return read_qwen_moe(c, json, &x, err);
@@ -99,10 +117,11 @@ static int read_mixtral(struct model_config *c, const cJSON *json, struct err *e
 }
 
 static int read_olmoe(struct model_config *c, const cJSON *json, struct err *err) {
-    static const char *const refused[] = {"clip_qkv", NULL};
     struct experts_config x = {.router = ROUTER_SOFTMAX_TOPK};
+    double clip = 0;
     default_eps(c, json);
-    TRY(family_refuse(json, refused, err));
+    TRY(json_get_double(json, "clip_qkv", 1e-6, 1e6, &clip, err));
+    c->kinds[0].attention.clip = (float)clip;
     TRY(family_read_attention_bias(c, json, err));
     TRY(read_counts(&x, json, "num_experts", "intermediate_size", err));
     TRY(json_get_bool(json, "norm_topk_prob", &x.normalised, err));
@@ -228,9 +247,8 @@ static int read_latent(struct model_config *c, const cJSON *json, const struct l
                        struct err *err) {
     struct attention_config *a = &c->kinds[0].attention;
     const cJSON *rank = cJSON_GetObjectItemCaseSensitive(json, "q_lora_rank");
-    bool bias = false, pairs = true;
-    TRY(json_get_bool(json, "attention_bias", &bias, err));
-    if (bias) return err_set(err, E_UNSUPPORTED, "'attention_bias' true in this family");
+    bool pairs = true;
+    TRY(family_read_attention_bias(c, json, err));
     TRY(json_get_bool(json, "rope_interleave", &pairs, err));
     TRY(read_dim(json, "q_lora_rank", MODEL_MAX_WIDTH, d->q_rank, &a->q_rank, err));
     if (rank && cJSON_IsNull(rank)) a->q_rank = 0;

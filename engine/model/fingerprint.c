@@ -62,6 +62,7 @@ static bool feed_layers(EVP_MD_CTX *h, const struct model_config *c) {
         ok = ok && feed_f32(h, a->scale) && feed_f32(h, a->soft_cap) &&
              feed_f32(h, a->query_beta) && feed_f32(h, a->query_length) &&
              feed_f32(h, row->residual_scale);
+        if (a->clip != 0) ok = ok && feed(h, "clip", 4) && feed_f32(h, a->clip);
         if (a->kv_rank)
             ok = ok && feed_i64(h, a->q_rank) && feed_i64(h, a->kv_rank) &&
                  feed_i64(h, a->nope_dim) && feed_i64(h, a->rope_dim) &&

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "base/path.h"
 #include "engine/gguf/gguf_folder.h"
+#include "engine/model/cache_groups.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/fingerprint.h"
 #include "engine/model/model.h"
@@ -10,6 +11,7 @@
 #include "engine/model/text_files.h"
 #include "engine/model/tied_head.h"
 #include "kernels/int8.h"
+#include "kvcache/groups.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -214,31 +216,78 @@ static int64_t put_tensors(struct json_writer *w, const struct checkpoint *cp) {
     return total;
 }
 
-static void put_memory(struct json_writer *w, const struct model_config *c, int64_t weight_bytes) {
-    int64_t values = 0, scales = 0; // kernels/kv_quant.h
+// A position's bytes in one block of each group, by the cache's number format.
+struct kv_rates {
+    int64_t f32, bf16, int8; // fp8 takes what int8 takes (kernels/kv_quant.h)
+};
+
+static struct kv_rates rates_of(int64_t vectors, int64_t values) {
+    return (struct kv_rates){4 * values, 2 * values, values + vectors * (int64_t)sizeof(float)};
+}
+
+// All blocks have the size of the largest group's.
+static struct kv_rates block_rates(const struct kv_groups *g) {
+    struct kv_rates most = {0};
+    for (int32_t i = 0; i < g->n; i++) {
+        const struct kv_group *of = &g->group[i];
+        int64_t vectors = (of->latent ? 1 : 2) * (int64_t)of->n_layers * of->kv_heads;
+        struct kv_rates r = rates_of(vectors, vectors * of->head_dim);
+        if (r.f32 > most.f32) most.f32 = r.f32, most.bf16 = r.bf16;
+        if (r.int8 > most.int8) most.int8 = r.int8;
+    }
+    return most;
+}
+
+// Positions that a session of so many tokens holds between its steps, summed over the groups.
+static int64_t held_positions(const struct kv_groups *g, int64_t tokens) {
+    int64_t sum = 0;
+    for (int32_t i = 0; i < g->n; i++) {
+        int32_t window = g->group[i].window;
+        sum += window > 0 && window < tokens ? window : tokens;
+    }
+    return sum;
+}
+
+static void put_bytes(struct json_writer *w, const struct kv_rates *r, int64_t positions,
+                      int64_t beside) {
+    json_put_int(w, "bytes_kv_f32", beside + positions * r->f32);
+    json_put_int(w, "bytes_kv_bf16", beside + positions * r->bf16);
+    json_put_int(w, "bytes_kv_int8", beside + positions * r->int8);
+}
+
+static void put_rates(struct json_writer *w, const char *key, const struct kv_rates *r) {
+    json_open(w, key, '{');
+    json_put_int(w, "f32", r->f32);
+    json_put_int(w, "bf16", r->bf16);
+    json_put_int(w, "int8", r->int8);
+    json_close(w, '}');
+}
+
+// Bytes of a token that every layer sees; then what sessions hold, whose windowed layers forget.
+static void put_memory(struct json_writer *w, const struct model_config *c,
+                       const struct kv_groups *groups, int64_t weight_bytes) {
+    int64_t values = 0, vectors = 0;
     for (int32_t i = 0; i < c->n_layers; i++) {
         const struct attention_config *a = &model_layer(c, i)->attention;
         if (a->kv_from) continue;
-        const int32_t vectors = a->kv_rank ? 1 : 2;
-        values += vectors * (int64_t)a->n_kv_heads * a->head_dim;
-        scales += vectors * (int64_t)a->n_kv_heads;
+        const int64_t own = (a->kv_rank ? 1 : 2) * (int64_t)a->n_kv_heads;
+        values += own * a->head_dim;
+        vectors += own;
     }
-    int64_t int8 = values + scales * (int64_t)sizeof(float);
+    const struct kv_rates token = rates_of(vectors, values), block = block_rates(groups);
     int64_t tokens = c->max_positions < TABLE_TOKENS ? c->max_positions : TABLE_TOKENS;
-    json_open(w, "kv_bytes_per_token", '{');
-    json_put_int(w, "f32", 4 * values);
-    json_put_int(w, "bf16", 2 * values);
-    json_put_int(w, "int8", int8); // fp8 takes the same
+    put_rates(w, "kv_bytes_per_token", &token);
+    json_open(w, "longest_session", '{');
+    json_put_int(w, "tokens", c->max_positions);
+    put_bytes(w, &block, held_positions(groups, c->max_positions), 0);
     json_close(w, '}');
     json_open(w, "memory", '[');
     for (size_t i = 0; i < sizeof table_sessions / sizeof *table_sessions; i++) {
-        int64_t cached = table_sessions[i] * tokens;
+        int64_t held = table_sessions[i] * held_positions(groups, tokens);
         json_open(w, NULL, '{');
         json_put_int(w, "sessions", table_sessions[i]);
         json_put_int(w, "tokens_each", tokens);
-        json_put_int(w, "bytes_kv_f32", weight_bytes + cached * 4 * values);
-        json_put_int(w, "bytes_kv_bf16", weight_bytes + cached * 2 * values);
-        json_put_int(w, "bytes_kv_int8", weight_bytes + cached * int8);
+        put_bytes(w, &block, held, weight_bytes);
         json_close(w, '}');
     }
     json_close(w, ']');
@@ -307,12 +356,14 @@ static const char *template_file(const char *dir) {
 int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     struct model_config c;
     struct checkpoint *cp = NULL;
+    struct kv_groups groups = {0};
     char fingerprint[FINGERPRINT_LEN + 1], text[PATH_MAX];
     TRY(model_config_load(&c, dir, err));
     TRY(text_files_dir(text, dir, NULL, err));
     TRY(checkpoint_open(&cp, dir, err));
     int rc = tied_head_settle(&c, cp, err);
     if (rc == 0) rc = fingerprint_compute(fingerprint, &c, cp, err);
+    if (rc == 0) rc = model_config_cache_groups(&c, &groups, err);
     if (rc == 0) {
         json_put_string(w, "family", c.family);
         put_format(w, &c, cp);
@@ -321,11 +372,12 @@ int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
         put_switches(w, &c);
         put_tokens(w, &c);
         put_weights(w, &c, cp);
-        put_memory(w, &c, put_tensors(w, cp));
+        put_memory(w, &c, &groups, put_tensors(w, cp));
         json_put_string(w, "tokenizer_file", text_files_tokenizer(text));
         json_put_string(w, "chat_template_file", template_file(text));
         json_put_string(w, "fingerprint", fingerprint);
     }
+    kv_groups_release(&groups);
     checkpoint_close(cp);
     return rc;
 }

@@ -59,8 +59,10 @@ struct attention_config {
     bool qk_norm_after_rope; // Hunyuan
     bool v_norm;             // each v head: RMS norm without a weight (Gemma 4)
     bool v_is_k;             // v is k before its norm and rotation, and has no weights (Gemma 4)
+    float clip; // q, k and v are cut to [-clip, clip] after their norms; 0: they are not (OLMoE)
     bool gated; // the output is multiplied by sigmoid(gate), a second half of q (Qwen3.5)
-    bool qkv_bias, o_bias;
+    bool qkv_bias,
+        o_bias; // qkv_bias with latents: on the first projections of q and of the latents
     // The layer has no keys and values of its own: it reads those of layer kv_from - 1, a layer below it with
     // the same heads and window. 0: it has.
     int32_t kv_from;

@@ -43,7 +43,8 @@ static uint32_t row_features(const struct layer_config *row) {
            (a->qk_norm_after_rope ? OP_QK_NORM_LATE : 0u) | (a->v_norm ? OP_V_NORM : 0u) |
            (a->kv_from ? OP_Q_ONLY : 0u) | (a->kv_rank ? OP_LATENT : 0u) |
            (row->residual_scale != 0 || row->output_scalar ? OP_SCALE : 0u) |
-           (row->feed.xielu ? OP_XIELU : 0u) | (row->feed.experts.n_experts ? OP_EXPERTS : 0u);
+           (a->clip != 0 ? OP_QKV_CLIP : 0u) | (row->feed.xielu ? OP_XIELU : 0u) |
+           (row->feed.experts.n_experts ? OP_EXPERTS : 0u);
 }
 
 uint32_t model_config_features(const struct model_config *c) {
@@ -85,7 +86,7 @@ static int64_t n_layer_params(const struct model_config *c, const struct layer_c
     int64_t n = n_attention_params(c, a) + (ups + 1) * ffn * width;
     if (row->norms & (NORM_PRE | NORM_POST)) n += norm * (row->shared_norm ? 1 : 2);
     if (row->norms & NORM_OUT) n += 2 * norm;
-    if (a->qkv_bias) n += qkv;
+    if (a->qkv_bias) n += a->kv_rank ? a->q_rank + a->kv_rank + a->rope_dim : qkv;
     if (a->o_bias) n += width;
     if (a->sinks) n += a->n_heads;
     if (row->feed.bias && ffn) n += ups * ffn + width;

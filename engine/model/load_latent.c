@@ -72,6 +72,9 @@ int loader_latent(struct loader *l, struct latent_weights *w, int32_t layer, str
     TRY(loader_matrix(l, w ? &w->q : NULL, layer, &q, 1, err));
     TRY(loader_matrix(l, w ? &w->kv_a : NULL, layer, &kv_a, 1, err));
     TRY(loader_vector(l, w ? &w->kv_norm : NULL, layer, &kv_norm, 1, "weight", err));
+    if (a->qkv_bias && a->q_rank)
+        TRY(loader_vector(l, w ? &w->q_bias : NULL, layer, &q_a, 1, "bias", err));
+    if (a->qkv_bias) TRY(loader_vector(l, w ? &w->kv_bias : NULL, layer, &kv_a, 1, "bias", err));
     return load_heads(l, w, layer, err);
 }
 

@@ -53,6 +53,14 @@ static int load_qk_norms(struct loader *l, struct layer_weights *w, int32_t laye
     return w && a->v_norm && !a->kv_from ? loader_ones(l, &w->v_norm, a->head_dim, err) : 0;
 }
 
+// The ranks' outputs are summed: one of them adds the bias.
+static int load_o_bias(struct loader *l, struct layer_weights *w, int32_t layer,
+                       const struct part *o, struct err *err) {
+    if (!model_layer(&l->m->config, layer)->attention.o_bias) return 0;
+    const bool mine = w && l->m->split.tp_rank == 0;
+    return loader_vector(l, mine ? &w->o_bias : NULL, layer, o, 1, "bias", err);
+}
+
 static int load_attention(struct loader *l, struct layer_weights *w, int32_t layer,
                           struct err *err) {
     const struct model_config *c = &l->m->config;
@@ -63,14 +71,14 @@ static int load_attention(struct loader *l, struct layer_weights *w, int32_t lay
     int n = parts_qkv(c, row, t, &l->m->split, qkv);
     const struct part o = part_of_layer(t, t->o, c->width, a->n_heads * a->head_dim,
                                         range_whole(c->width), qkv[0].rows);
-    bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed: one of them adds it
     if (row->norms & (NORM_PRE | NORM_POST))
         TRY(load_norm(l, w ? &w->attn_norm : NULL, layer, t->attn_norm, err));
     if (row->norms & NORM_OUT)
         TRY(load_norm(l, w ? &w->attn_out_norm : NULL, layer, t->attn_out_norm, err));
     if (a->kv_rank) {
         TRY(loader_latent(l, w ? &w->latent : NULL, layer, err));
-        return loader_latent_out(l, w ? &w->o : NULL, layer, err);
+        TRY(loader_latent_out(l, w ? &w->o : NULL, layer, err));
+        return load_o_bias(l, w, layer, &o, err);
     }
     TRY(loader_matrix(l, w ? &w->qkv : NULL, layer, qkv, n, err));
     if (a->qkv_bias) TRY(loader_vector(l, w ? &w->qkv_bias : NULL, layer, qkv, n, "bias", err));
@@ -79,9 +87,7 @@ static int load_attention(struct loader *l, struct layer_weights *w, int32_t lay
     sinks.rows = split_heads(&l->m->split, a->n_heads);
     if (a->sinks) TRY(loader_vector(l, w ? &w->sinks : NULL, layer, &sinks, 1, "", err));
     TRY(loader_matrix(l, w ? &w->o : NULL, layer, &o, 1, err));
-    if (a->o_bias)
-        TRY(loader_vector(l, w && adds_bias ? &w->o_bias : NULL, layer, &o, 1, "bias", err));
-    return 0;
+    return load_o_bias(l, w, layer, &o, err);
 }
 
 static int load_xielu(struct loader *l, struct layer_weights *w, int32_t layer, struct err *err) {
@@ -486,6 +492,8 @@ static void release_latent(struct model *m, struct latent_weights *w, int32_t n)
     release_weight(m, &w->kv_a);
     release_vector(m, w->q_norm);
     release_vector(m, w->kv_norm);
+    release_vector(m, w->q_bias);
+    release_vector(m, w->kv_bias);
     free(w->k);
     free(w->v);
 }

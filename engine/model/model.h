@@ -28,6 +28,7 @@ struct latent_weights {
     struct weight q_a, q;    // (q_rank, width) or empty; (heads * (nope + rope), q_rank or width)
     struct weight kv_a;      // (kv_rank + rope, width), the latents first
     float *q_norm, *kv_norm; // (q_rank) or NULL, (kv_rank)
+    float *q_bias, *kv_bias; // of q_a and kv_a, or NULL
     struct weight *k,
         *v; // (heads) of (kv_rank, nope), of (v_head_dim, kv_rank); NULL: no such layer
 };

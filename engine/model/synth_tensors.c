@@ -60,15 +60,29 @@ static int add_norm(struct synth_tensors *p, int32_t layer, const char *stem, st
     return add_tensor(p, layer, stem, "bias", p->config->width, 0, 0, 0.05f, err);
 }
 
+static int add_latent(struct synth_tensors *p, int32_t layer, const struct attention_config *a,
+                      struct err *err) {
+    const struct family_tensors *t = p->names;
+    const int64_t width = p->config->width, own = a->nope_dim + a->rope_dim;
+    const char *q = a->q_rank ? t->q_b : t->q;
+    if (a->q_rank) {
+        TRY(add_matrix(p, layer, t->q_a, a->q_rank, width, a->qkv_bias, 1, err));
+        TRY(add_norm_weight(p, layer, t->q_a_norm, a->q_rank, err));
+    }
+    TRY(add_matrix(p, layer, q, a->n_heads * own, a->q_rank ? a->q_rank : width, false, 1, err));
+    TRY(add_matrix(p, layer, t->kv_a, a->kv_rank + a->rope_dim, width, a->qkv_bias, 1, err));
+    TRY(add_norm_weight(p, layer, t->kv_a_norm, a->kv_rank, err));
+    return add_matrix(p, layer, t->kv_b, (int64_t)a->n_heads * (a->nope_dim + a->v_head_dim),
+                      a->kv_rank, false, 1, err);
+}
+
 static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attention_config *a,
                    struct err *err) {
     const int32_t width = p->config->width;
     const struct family_tensors *t = p->names;
     const int64_t d = a->head_dim, q = a->n_heads * d, kv = a->n_kv_heads * d;
     const bool heads = a->qk_norm == QK_NORM_HEADS;
-    if (a->kv_rank)
-        return err_set(err, E_UNSUPPORTED, "random models of the family %s are not written yet",
-                       p->config->family);
+    if (a->kv_rank) return add_latent(p, layer, a, err);
     if (t->qkv) {
         TRY(add_matrix(p, layer, t->qkv, q + 2 * kv, width, a->qkv_bias, 1, err));
     } else {
@@ -86,7 +100,7 @@ static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attentio
 // One tensor for a matrix of all experts, and one for their biases.
 static int add_stacked(struct synth_tensors *p, int32_t layer, const char *stem, int64_t rows,
                        int64_t cols, float damping, struct err *err) {
-    const struct experts_config *x = &p->config->kinds[0].feed.experts;
+    const struct experts_config *x = &model_layer(p->config, layer)->feed.experts;
     const bool turned = p->names->experts_turned;
     char name[TENSOR_NAME_MAX];
     TRY(add_tensor(p, layer, stem, p->names->experts_bare ? "" : "weight", x->n_experts,
@@ -98,6 +112,18 @@ static int add_stacked(struct synth_tensors *p, int32_t layer, const char *stem,
     snprintf(name, sizeof name, "%s_bias", stem);
     if (!x->bias) return 0;
     return add_tensor(p, layer, name, "", x->n_experts, rows, 0, 0.1f * damping, err);
+}
+
+// The norms around the dense feed-forward and the experts, and before the router.
+static int add_beside(struct synth_tensors *p, int32_t layer, const struct experts_config *x,
+                      struct err *err) {
+    const struct family_tensors *t = p->names;
+    TRY(add_norm(p, layer, t->dense_out_norm, err));
+    TRY(add_norm(p, layer, t->experts_norm, err));
+    TRY(add_norm(p, layer, t->experts_out_norm, err));
+    TRY(add_tensor(p, layer, t->router_norm, "", p->config->width, 0, 1, 0.1f, err));
+    if (!x->expert_scale) return 0;
+    return add_tensor(p, layer, t->expert_scale, "", x->n_experts, 0, 1, 0.1f, err);
 }
 
 // One tensor for each matrix of an expert, or one for all, as the family has it.
@@ -124,6 +150,7 @@ static int add_experts(struct synth_tensors *p, int32_t layer, const struct feed
         snprintf(stem, sizeof stem, "%s.%d.%s", t->experts, e, t->expert_down);
         TRY(add_matrix(p, layer, stem, width, x->width, false, damping, err));
     }
+    if (x->beside) TRY(add_beside(p, layer, x, err));
     if (!x->shared_width) return 0;
     if (f->gated) TRY(add_matrix(p, layer, t->shared_gate, x->shared_width, width, false, 1, err));
     TRY(add_matrix(p, layer, t->shared_up, x->shared_width, width, false, 1, err));
@@ -161,8 +188,8 @@ static int add_layer(struct synth_tensors *p, int32_t layer, struct err *err) {
     float damping = 1 / sqrtf(2 * (float)c->n_layers);
     if (whole) TRY(add_norm(p, layer, t->attn_norm, err));
     TRY(add_qkv(p, layer, a, err));
-    TRY(add_matrix(p, layer, t->o, c->width, (int64_t)a->n_heads * a->head_dim, a->o_bias, damping,
-                   err));
+    const int64_t attended = (int64_t)a->n_heads * (a->kv_rank ? a->v_head_dim : a->head_dim);
+    TRY(add_matrix(p, layer, t->o, c->width, attended, a->o_bias, damping, err));
     if (row->norms & NORM_OUT) TRY(add_norm(p, layer, t->attn_out_norm, err));
     if (whole && !row->shared_norm) TRY(add_norm(p, layer, t->ffn_norm, err));
     TRY(add_feed(p, layer, &row->feed, damping, err));

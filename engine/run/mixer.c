@@ -11,7 +11,7 @@ static int finish_qkv(struct forward *f, const struct batch *b, int32_t layer,
     const struct qkv_shape shape = {r->n_heads, a->kv_from ? 0 : r->n_kv_heads, a->head_dim};
     if (ops->qkv_finish && !a->kv_from)
         return ops->qkv_finish(f->backend, f->qkv, at.kv, b, at.index, r->n_heads, q);
-    bool norms = q->q_weight || q->v_weight;
+    bool norms = q->q_weight || q->v_weight || q->clip > 0;
     if (norms && !q->norm_late) TRY(ops->qk_norm(f->backend, f->qkv, b->n_rows, &shape, q));
     if (q->rot_dim > 0 || q->query_beta != 0)
         TRY(ops->rope(f->backend, f->qkv, b->n_rows, &shape, q));
@@ -34,6 +34,7 @@ static struct qkv_args qkv_args_of(const struct forward *f, const struct batch *
         .eps = mc->norm_eps,
         .all_heads = a->qk_norm == QK_NORM_WIDTH,
         .norm_late = a->qk_norm_after_rope,
+        .clip = a->clip,
         .query_beta = a->query_beta,
         .query_length = a->query_length,
         .positions = b->positions,

@@ -24,7 +24,7 @@ static int project_q(struct forward *f, struct input in, int32_t n, int32_t laye
     const struct attention_config *a = &model_row(f->model, layer)->attention;
     const struct latent_weights *w = &f->model->layers[layer].latent;
     if (!a->q_rank) return linear(f, LINEAR_STORE, f->activated, in.x, n, &w->q, NULL);
-    TRY(linear(f, LINEAR_STORE, f->latent_q, in.x, n, &w->q_a, NULL));
+    TRY(linear(f, LINEAR_STORE, f->latent_q, in.x, n, &w->q_a, w->q_bias));
     TRY(norm_latents(f, a, f->latent_q, n, a->q_rank, w->q_norm));
     return linear(f, LINEAR_STORE, f->activated, f->latent_q, n, &w->q, NULL);
 }
@@ -65,7 +65,7 @@ static int place_latents(struct forward *f, struct input in, int32_t n, int32_t 
         .n_parts = 1, .width = a->kv_rank, .x_row = d, .y_row = a->kv_rank};
     const struct parts_args placed = {
         .n_parts = 1, .width = a->kv_rank, .x_row = a->kv_rank, .y_row = (heads + 1) * d};
-    TRY(linear(f, LINEAR_STORE, f->latent_kv, in.x, n, &w->kv_a, NULL));
+    TRY(linear(f, LINEAR_STORE, f->latent_kv, in.x, n, &w->kv_a, w->kv_bias));
     TRY(ops->copy_parts(f->backend, row, at(f, f->latent_kv, a->kv_rank), n, &turning));
     TRY(ops->copy_parts(f->backend, f->latent, f->latent_kv, n, &latents));
     TRY(norm_latents(f, a, f->latent, n, a->kv_rank, w->kv_norm));

@@ -50,6 +50,9 @@ void cpu_qk_norm_row(const struct cpu_kernels *kernels, const struct qkv_shape *
     if (a->v_weight)
         kernels->norm_rows(NORM_RMS, v, v, s->n_kv_heads, s->head_dim, s->head_dim, a->v_weight,
                            NULL, a->eps);
+    const int64_t n = (int64_t)(s->n_heads + 2 * s->n_kv_heads) * s->head_dim;
+    for (int64_t i = 0; a->clip > 0 && i < n; i++)
+        q[i] = q[i] > a->clip ? a->clip : q[i] < -a->clip ? -a->clip : q[i];
 }
 
 static void qk_norm_chunk(void *ctx, int32_t row, int32_t n_rows) {

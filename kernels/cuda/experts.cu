@@ -2,8 +2,8 @@
 //
 // One row: one launch whose blocks stay (experts_stay.cu). Few rows: each block takes rows of one expert's
 // matrix and finds the pairs (row, expert) of that expert by itself (experts_few.cu). Many rows: pairs are sorted
-// by expert first, and blocks take tiles of them (experts_many.cu). Weights of few bits have kernels of their own for both
-// (experts_groups.cu). The kernel here takes any other shape and dtype.
+// by expert first, and blocks take tiles of them (experts_many.cu). Weights of few bits and of 8 have kernels of their own for
+// both (experts_groups.cu, experts_8bit.cu). The kernel here takes any other shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
 //   up        hidden values of each pair, activated
@@ -197,12 +197,13 @@ struct experts_product product_of(const struct cuda_experts *a, const struct lay
 }
 
 bool has_fast(const struct experts_product *p) {
-    return p->w_dtype == DTYPE_U8 || experts_covered(p);
+    return p->w_dtype == DTYPE_U8 || experts_covered_8bit(p) || experts_covered(p);
 }
 
 int multiply(const struct experts_product *p, const struct weight *w, bool few,
              cudaStream_t stream) {
     if (p->w_dtype == DTYPE_U8) return experts_groups(p, w, few, stream);
+    if (experts_covered_8bit(p)) return experts_8bit(p, w, few, stream);
     if (!experts_covered(p)) return experts_any(p, w, stream);
     return few ? experts_few(p, w, stream) : experts_many(p, w, stream);
 }

@@ -52,6 +52,9 @@ int experts_groups(const struct experts_product *p, const struct weight *w, bool
 // hidden rows that come in that order.
 int experts_permute(void *permuted, const struct experts_product *up, int32_t n,
                     cudaStream_t stream);
+// Weights of 8 bits with scales, for few rows or many.
+int experts_8bit(const struct experts_product *p, const struct weight *w, bool few,
+                 cudaStream_t stream);
 // Both products and the sum, of one row. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
 int experts_stay(const struct experts_product *up, const struct experts_product *down,
                  const struct cuda_experts *a, cudaStream_t stream);
@@ -60,6 +63,8 @@ int experts_groups_stay(const struct experts_product *up, const struct experts_p
                         const struct cuda_experts *a, cudaStream_t stream);
 // Whether the fast two of 16 bits cover this product.
 bool experts_covered(const struct experts_product *p);
+// Whether experts_8bit covers it.
+bool experts_covered_8bit(const struct experts_product *p);
 
 template <int MOST>
 static inline void experts_fill(struct experts_table<MOST> *t, const struct weight *w, int32_t n) {

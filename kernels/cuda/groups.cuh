@@ -122,10 +122,6 @@ __device__ __forceinline__ void fill_table(uint32_t *table, const float *book) {
         table[i] = pack2<T>(book[i % 16], book[i / 16]);
 }
 
-__device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 } // namespace
 
 // KIND a constant of the matrix's kind; GROUPS_KINDS without books.

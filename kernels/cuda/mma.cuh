@@ -22,6 +22,10 @@ __device__ __forceinline__ uint4 load_weight(const void *from) {
     return v;
 }
 
+__device__ __forceinline__ uint32_t word_at(const uint4 &v, int i) {
+    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
 // c += A B, summed in F32. The last argument only chooses the type of A and B.
 __device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1,
                                     __nv_bfloat16) {

@@ -8,7 +8,8 @@ static const char *const variants[] = {
     "bloom_eleven_heads",  "bloom_normed_residual",
     "gpt2_scale_by_layer", "gpt2_unscaled",
     "gptj_tied",           "xglm_odd",
-    "llama_odd",
+    "llama_odd",           "olmoe_clip",
+    "qwen2_moe_windows",   "deepseek_v3_biases",
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_TOKENS = 40 };
 

@@ -2,6 +2,7 @@
 // cover, experts without rows, one that takes all. With `deterministic` a row has the bits that it has
 // alone.
 #include "kernels/cpu/weight.h"
+#include "kernels/fp8.h"
 #include "tests/ops/group_rows.h"
 #include "tests/ops/twin.h"
 
@@ -169,13 +170,15 @@ static struct layer make_groups(const struct twin *w, const struct group_format 
     return l;
 }
 
-static struct layer make(const struct twin *w, enum dtype t, int32_t n, int32_t rows, int32_t cols,
-                         bool bias) {
+// Of dtype t; 8 bits have a scale for each row or, with block_k, for each block of a row.
+static struct layer make(const struct twin *w, enum dtype t, int32_t block_k, int32_t n,
+                         int32_t rows, int32_t cols, bool bias) {
     struct layer l = {calloc((size_t)n, sizeof *l.cpu), calloc((size_t)n, sizeof *l.gpu), NULL,
                       NULL};
     const int64_t each = (int64_t)rows * cols;
     uint8_t *data = malloc((size_t)each * 4);
-    float *scales = malloc((size_t)rows * 4);
+    const int32_t n_scales = rows * fp8_blocks(cols, block_k);
+    float *scales = malloc((size_t)n_scales * 4);
     const bool eight = dtype_size(t) == 1;
     for (int32_t e = 0; e < n; e++) {
         for (int64_t i = 0; i < each; i++) {
@@ -185,8 +188,9 @@ static struct layer make(const struct twin *w, enum dtype t, int32_t n, int32_t 
             else
                 op_write(t, data, i, op_random() * 0.1f);
         }
-        for (int32_t r = 0; r < rows; r++) scales[r] = 0.002f * (1 + fabsf(op_random()));
-        struct tensor_view v = {data, t, rows, cols, cols, 1, eight ? scales : NULL, 0};
+        for (int32_t r = 0; r < n_scales; r++) scales[r] = 0.002f * (1 + fabsf(op_random()));
+        for (int32_t r = 7; block_k && r < n_scales; r += 13) scales[r] = r % 2 ? 0 : -scales[r];
+        struct tensor_view v = {data, t, rows, cols, cols, 1, eight ? scales : NULL, block_k};
         assert_int_equal(w->cpu->ops->weight_init(w->cpu, &l.cpu[e], &v, 1, NULL), 0);
         assert_int_equal(w->gpu->ops->weight_init(w->gpu, &l.gpu[e], &v, 1, NULL), 0);
     }
@@ -282,10 +286,10 @@ static void check_stored(const struct twin *w, enum dtype t, const struct group_
     const int32_t up_rows = s->gated ? 2 * s->width : s->width;
     struct layer up = up_format
                           ? make_groups(w, up_format, s->n_experts, up_rows, s->hidden, s->bias)
-                          : make(w, t, s->n_experts, up_rows, s->hidden, s->bias);
+                          : make(w, t, 0, s->n_experts, up_rows, s->hidden, s->bias);
     struct layer down =
         down_format ? make_groups(w, down_format, s->n_experts, s->hidden, s->width, s->bias)
-                    : make(w, t, s->n_experts, s->hidden, s->width, s->bias);
+                    : make(w, t, 0, s->n_experts, s->hidden, s->width, s->bias);
     for (int i = 0; i < n_rows; i++)
         check_rows(w, s, &up, &down, up_format || down_format, rows[i], one);
     release(w, &up, s->n_experts), release(w, &down, s->n_experts);
@@ -325,10 +329,33 @@ static void crowded(const struct twin *w) {
     check(w, w->t, &shapes[4], 90, true);
 }
 
+static void check_8bit(const struct twin *w, enum dtype t, int32_t block_k, const struct shape *s) {
+    static const int32_t rows[] = {1, 8, 9, 67, 133, 300};
+    op_seed((uint64_t)(s->hidden * 100 + s->width + block_k));
+    struct layer up =
+        make(w, t, block_k, s->n_experts, s->gated ? 2 * s->width : s->width, s->hidden, s->bias);
+    struct layer down = make(w, t, block_k, s->n_experts, s->hidden, s->width, s->bias);
+    for (int i = 0; i < 6; i++) {
+        check_rows(w, s, &up, &down, false, test_scaled(rows[i]), false);
+        if (rows[i] == 9 || rows[i] == 300)
+            check_rows(w, s, &up, &down, false, test_scaled(rows[i]), true);
+    }
+    release(w, &up, s->n_experts), release(w, &down, s->n_experts);
+}
+
 static void eight_bits(const struct twin *w) {
-    for (int i = 0; i < 2; i++)
-        for (int n = 1; n < 200; n += 66)
-            check(w, i ? DTYPE_F8_E4M3 : DTYPE_I8, &shapes[4 * (n > 1)], n, false);
+    static const struct shape of[] = {
+        {5, 3, 130, 33, ACT_SILU, true, true, 0},  // rows that are no whole words
+        {8, 2, 328, 264, ACT_SILU, true, true, 0}, // neither whole tiles nor whole blocks
+        {6, 3, 264, 136, ACT_RELU2, false, true, 0},
+        {4, 4, 1416, 360, ACT_QUICK_GELU, true, true, 0.7f},
+        {160, 6, 256, 128, ACT_SILU, true, false, 0}, // more than the small table has
+    };
+    for (int s = 0; s < 5; s++) {
+        check_8bit(w, DTYPE_I8, 0, &of[s]);
+        check_8bit(w, DTYPE_F8_E4M3, 0, &of[s]);
+        check_8bit(w, DTYPE_F8_E4M3, FP8_BLOCK, &of[s]);
+    }
 }
 
 static void many(const struct twin *w) {

@@ -79,6 +79,22 @@ static void says_what_is_not_there(void **state) {
     cJSON_Delete(j);
 }
 
+// Two of three layers see 24 tokens. A block has the two, or the third and as much unused.
+static void windows_bound_what_a_session_costs(void **state) {
+    cJSON *j = inspect("tests/fixtures/models/qwen3_windows");
+    const cJSON *longest = at(j, "longest_session"), *one = cJSON_GetArrayItem(at(j, "memory"), 0);
+    const int layer = 2 * 2 * 32; // values of a position
+    assert_int_equal(at(at(j, "kv_bytes_per_token"), "bf16")->valueint, 3 * layer * 2);
+    assert_int_equal(at(longest, "tokens")->valueint, 512);
+    const double held = at(longest, "bytes_kv_bf16")->valuedouble / 2 / layer;
+    assert_true(held == 24 + 24 + 512 || held == 2 * 24 + 2 * 512);
+    assert_true(at(longest, "bytes_kv_f32")->valuedouble == 4 * layer * held);
+    assert_true(at(longest, "bytes_kv_int8")->valuedouble == (layer + 2 * 2 * 4) * held);
+    assert_true(at(one, "bytes_kv_f32")->valuedouble ==
+                at(at(j, "tensors"), "bytes")->valuedouble + 4 * layer * held);
+    cJSON_Delete(j);
+}
+
 static void describes_earlier_families(void **state) {
     cJSON *j = inspect("tests/fixtures/models/gptj");
     assert_string_equal(at(j, "family")->valuestring, "gptj");
@@ -115,6 +131,7 @@ int main(void) {
         cmocka_unit_test(describes_the_demo_model),
         cmocka_unit_test(counts_matrices_of_few_bits_as_such),
         cmocka_unit_test(says_what_is_not_there),
+        cmocka_unit_test(windows_bound_what_a_session_costs),
         cmocka_unit_test(describes_earlier_families),
         cmocka_unit_test(failure_writes_nothing),
     };

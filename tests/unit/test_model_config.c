@@ -211,7 +211,6 @@ static const struct {
     {LATENT(",\"kv_lora_rank\":1000"), E_UNSUPPORTED, "latents of 1000 and 64"},
     {LATENT(",\"qk_rope_head_dim\":7"), E_UNSUPPORTED, "even width"},
     {LATENT(",\"q_lora_rank\":-1"), E_FORMAT, "q_lora_rank"},
-    {LATENT(",\"attention_bias\":true"), E_UNSUPPORTED, "attention_bias"},
     {LATENT(",\"n_group\":8,\"topk_group\":1"), E_FORMAT, "n_group"},
     {LATENT(",\"n_group\":4,\"topk_group\":1"), E_FORMAT, "'num_experts_per_tok' is 4 of 2"},
     {LATENT(",\"topk_group\":2"), E_FORMAT, "topk_group"},

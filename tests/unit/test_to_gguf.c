@@ -184,6 +184,79 @@ static void test_models(void **state) {
         }
 }
 
+// gpt-oss's experts alternate gate and up, turned round or in blocks; a file has each matrix for itself.
+static void check_expert_values(const char *model, const char *file) {
+    enum { FIRST_EXPERTS = 3 };
+    static const struct {
+        const char *one, *all;
+        int first, step;
+    } of[] = {{"gate_proj", "gate_up_proj", 0, 2},
+              {"up_proj", "gate_up_proj", 1, 2},
+              {"down_proj", "down_proj", 0, 1}};
+    struct checkpoint *a = NULL, *b = NULL;
+    struct err err = {0};
+    char name[128];
+    if (checkpoint_open(&a, model, &err) < 0 || checkpoint_open(&b, file, &err) < 0)
+        fail_msg("%s", err.text);
+    for (int n = 0; n < FIRST_EXPERTS * 3; n++) {
+        const int e = n / 3, i = n % 3;
+        snprintf(name, sizeof name, "model.layers.1.mlp.experts.%s", of[i].all);
+        const struct tensor *x = checkpoint_find(a, name);
+        const bool turned = x != NULL;
+        snprintf(name, sizeof name, "model.layers.1.mlp.experts.%s.weight", of[i].all);
+        if (!x) x = checkpoint_find(a, name);
+        snprintf(name, sizeof name, "model.layers.1.mlp.experts.%d.%s.weight", e, of[i].one);
+        const struct tensor *y = checkpoint_find(b, name);
+        assert_non_null(x);
+        assert_non_null(y);
+        char *xs = malloc(x->bytes), *ys = malloc(y->bytes);
+        assert_int_equal(checkpoint_read(a, x, 0, xs, x->bytes, &err), 0);
+        assert_int_equal(checkpoint_read(b, y, 0, ys, y->bytes, &err), 0);
+        const int64_t rows = y->shape[0], cols = y->shape[1], wide = rows * of[i].step;
+        assert_int_equal(x->shape[turned ? 2 : 1], wide);
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < cols; c++) {
+                const int64_t row = r * of[i].step + of[i].first;
+                const int64_t at = e * wide * cols + (turned ? c * wide + row : row * cols + c);
+                if (value_at(ys, (size_t)(r * cols + c), y->dtype) !=
+                    value_at(xs, (size_t)at, x->dtype))
+                    fail_msg("%s: another value in row %d, column %d", name, (int)r, (int)c);
+            }
+        free(xs);
+        free(ys);
+    }
+    snprintf(name, sizeof name, "model.layers.1.mlp.experts.gate_up_proj_bias");
+    const struct tensor *x = checkpoint_find(a, name);
+    snprintf(name, sizeof name, "model.layers.1.mlp.experts.up_proj_bias");
+    const struct tensor *y = checkpoint_find(b, name);
+    assert_true(x && y && x->bytes <= 65536 && y->bytes <= 65536);
+    static char xs[65536], ys[65536];
+    assert_int_equal(checkpoint_read(a, x, 0, xs, x->bytes, &err), 0);
+    assert_int_equal(checkpoint_read(b, y, 0, ys, y->bytes, &err), 0);
+    for (size_t k = 0; k < (size_t)(y->shape[0] * y->shape[1]); k++)
+        assert_true(value_at(ys, k, y->dtype) == value_at(xs, 2 * k + 1, x->dtype));
+    checkpoint_close(a);
+    checkpoint_close(b);
+}
+
+static void test_gpt_oss(void **state) {
+    static const char *const models[] = {"models/gpt_oss", "quantised/gpt_oss_mxfp4"};
+    for (size_t i = 0; i < 2; i++) {
+        struct err err = {0};
+        struct gguf *g = NULL;
+        char from[256], out[512];
+        snprintf(from, sizeof from, "tests/fixtures/%s", models[i]);
+        snprintf(out, sizeof out, "%s/oss.gguf", dir.path);
+        if (write_gguf(from, out, GGUF_BF16, &err) < 0) fail_msg("%s", err.text);
+        check_expert_values(from, out);
+        assert_int_equal(gguf_open(&g, out, true, &err), 0);
+        assert_string_equal(gguf_find(g, "blk.0.ffn_up_exps.weight")->type->name,
+                            i == 0 ? "BF16" : "MXFP4"); // blocks stay blocks
+        gguf_close(g);
+        unlink(out);
+    }
+}
+
 static void same_text(const cJSON *m, const char *key, const char *want) {
     const char *got = json_string(m, key);
     if (!got || strcmp(got, want) != 0) fail_msg("%s is '%s', not '%s'", key, got ? got : "", want);
@@ -233,7 +306,6 @@ static void test_refusals(void **state) {
     char out[512];
     refused("tests/fixtures/models/gpt2", "'gpt2' are not written", E_UNSUPPORTED);
     refused("tests/fixtures/models/qwen3_windows", "window of 24 tokens", E_UNSUPPORTED);
-    refused("tests/fixtures/models/gpt_oss", "'gpt_oss' are not written", E_UNSUPPORTED);
     refused("tests/fixtures/later/olmo3_yarn", "windowed layers turn by rope_theta", E_UNSUPPORTED);
     refused("tests/fixtures/quantised/ct_int8", "quantization_config already", E_UNSUPPORTED);
     refused("tests/fixtures/none", "tests/fixtures/none", E_NOTFOUND);
@@ -256,6 +328,7 @@ int main(void) {
         cmocka_unit_test(test_values_out_of_range),
         cmocka_unit_test(test_pre_names),
         cmocka_unit_test(test_models),
+        cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_refusals),
     };

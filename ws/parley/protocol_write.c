@@ -15,6 +15,18 @@ static void begin(struct json_writer *w, struct buf *out, const char *type,
 
 // --- the server's own words ---
 
+// What a session costs: the layers' windows, and the bytes of a session of the default lengths that is full.
+static void put_cache(struct json_writer *w, const struct served_model *m) {
+    const struct engine_info *e = m->info;
+    const int64_t most = m->session_len < m->memory_len ? m->session_len : m->memory_len;
+    if (e->n_kv_windows == 0) return;
+    json_form(w, "cache:{session_bytes:%ld,windows:[", engine_cache_bytes(e, most));
+    for (int32_t i = 0; i < e->n_kv_windows; i++)
+        json_form(w, "{window:%d,bytes_per_token:%ld}", e->kv_windows[i].window,
+                  e->kv_windows[i].bytes_per_token);
+    json_form(w, "]}");
+}
+
 static void put_model(struct json_writer *w, const struct served_model *m) {
     const struct engine_info *e = m->info;
     const struct turn_sampling defaults = {.params = m->sampling};
@@ -31,6 +43,7 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
                   prompt_kind_name(t->prompt->kind), t->prompt->digits, t->prompt->n_rows);
     }
     json_close(w, ']');
+    put_cache(w, m);
     if (m->suggestions) json_put_raw(w, "suggestions", m->suggestions, strlen(m->suggestions));
     sampling_json_put(w, "sampling", &defaults, sampling_rows_in(SAMPLING_SERVER));
     json_close(w, '}');
