@@ -38,10 +38,6 @@ __device__ __forceinline__ void request(const struct decode &j, const struct ite
     }
 }
 
-__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 // The scores of 16 keys for this lane's heads g (+ 8): score[octet][c] as the product leaves them.
 template <typename T, int WIDE, int HALVES>
 __device__ __forceinline__ void score_run(float (&score)[2][4],
@@ -92,8 +88,8 @@ __device__ __forceinline__ void add_values(float (&out)[WIDE][8][4], const float
 #pragma unroll
         for (int i = 0; i < 8; i++) {
             uint32_t half = i % 2 ? 0x7632 : 0x5410;
-            uint32_t b0 = __byte_perm(word_of(v[0], i / 2), word_of(v[1], i / 2), half);
-            uint32_t b1 = __byte_perm(word_of(v[2], i / 2), word_of(v[3], i / 2), half);
+            uint32_t b0 = __byte_perm(word_at(v[0], i / 2), word_at(v[1], i / 2), half);
+            uint32_t b1 = __byte_perm(word_at(v[2], i / 2), word_at(v[3], i / 2), half);
             mma(out[c][i], high, b0, b1, T());
             mma(out[c][i], low, b0, b1, T());
         }

@@ -49,10 +49,6 @@ __device__ __forceinline__ void load_x(uint32_t (&x)[2][HALVES][WORDS], const st
     }
 }
 
-__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 // One copy of W (this lane's 16 bytes) against the words of x that face it.
 template <typename T, typename W, int HALVES, int WORDS>
 __device__ __forceinline__ void multiply_copy(float (&sum)[(HALVES + 1) / 2][4], uint4 w,
@@ -61,11 +57,11 @@ __device__ __forceinline__ void multiply_copy(float (&sum)[(HALVES + 1) / 2][4],
     for (int m = 0; m < WORDS / 2; m++) { // products of 16 k
         uint32_t b0, b1;
         if (sizeof(W) == 1) {
-            b0 = widen_low(word_of(w, m), T(), W());
-            b1 = widen_high(word_of(w, m), T(), W());
+            b0 = widen_low(word_at(w, m), T(), W());
+            b1 = widen_high(word_at(w, m), T(), W());
         } else {
-            b0 = word_of(w, 2 * m);
-            b1 = word_of(w, 2 * m + 1);
+            b0 = word_at(w, 2 * m);
+            b1 = word_at(w, 2 * m + 1);
         }
 #pragma unroll
         for (int tile = 0; tile < (HALVES + 1) / 2; tile++) {
@@ -85,7 +81,7 @@ __device__ __forceinline__ void multiply_two(float (&sum)[4], uint4 first, uint4
                                              const uint32_t (&x)[WORDS]) {
 #pragma unroll
     for (int m = 0; m < WORDS / 2; m++) {
-        const uint32_t one = word_of(first, m), other = word_of(second, m);
+        const uint32_t one = word_at(first, m), other = word_at(second, m);
         const uint32_t a[4] = {widen_low(one, T(), W()), widen_low(other, T(), W()),
                                widen_high(one, T(), W()), widen_high(other, T(), W())};
         mma(sum, a, x[2 * m], x[2 * m + 1], T());

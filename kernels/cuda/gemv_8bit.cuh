@@ -75,10 +75,6 @@ __device__ __forceinline__ void mma_int8(int (&c)[4], const uint32_t (&a)[4], ui
                  : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
-__device__ __forceinline__ uint32_t word_of(uint4 v, int i) {
-    return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 // A step: this lane's two copies of each of two groups' rows against x. W is A, its rows 0 to 7 the
 // first group's and 8 to 15 the second's, so both share a product; x is B, a digit in each column. To
 // v[group]: the sums of the group's row g, of digits 2t and 2t + 1 (e4m3 has one: .y is unset). Two chains
@@ -108,8 +104,8 @@ __device__ __forceinline__ void multiply_step(float2 (&v)[2], const uint4 (&w)[2
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint4 w0 = w[0][i / 2], w1 = w[1][i / 2];
-        const uint32_t a = word_of(w0, i % 2 * 2), b = word_of(w1, i % 2 * 2);
-        const uint32_t c = word_of(w0, i % 2 * 2 + 1), d = word_of(w1, i % 2 * 2 + 1);
+        const uint32_t a = word_at(w0, i % 2 * 2), b = word_at(w1, i % 2 * 2);
+        const uint32_t c = word_at(w0, i % 2 * 2 + 1), d = word_at(w1, i % 2 * 2 + 1);
         const uint32_t one[4] = {low(a), low(b), high(a), high(b)};
         const uint32_t other[4] = {low(c), low(d), high(c), high(d)};
         mma(first, one, x[i].x, x[i].y, __half());

@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         pdl_wait();
     }
     const T *x_from = NORMED ? (const T *)sums : (const T *)a.x;
-    // A warp puts the steps that it multiplies by, and nobody else reads them.
+    // Each warp writes to shared memory only those steps of x that it multiplies itself.
     put_steps<T, KIND>(x_here, units, warp, WARPS, m, [&](int v) {
         return v < a.cols / 8 ? *(const uint4 *)(x_from + v * 8) : make_uint4(0, 0, 0, 0);
     });
