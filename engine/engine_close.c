@@ -75,6 +75,7 @@ void engine_close(struct engine *e) {
     if (e->chat) chat_template_close(e->chat);
     grammars_free(e->grammars);
     thinking_marks_free(e->thinking);
+    thinking_marks_free(e->channel);
     if (e->tokenizer) tokenizer_close(e->tokenizer);
     prompt_tasks_release(&e->tasks);
     if (e->model) model_free(e->model);

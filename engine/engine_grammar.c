@@ -46,9 +46,16 @@ void engine_grammar_release(struct grammar *g) {
 // The turn follows the model's thinking where that ends its tokens or begins its grammar.
 static int take_thinking(const struct engine *e, struct live_turn *t, struct err *err) {
     const struct sampling_params *p = &t->spec.sampling;
+    const bool harmony = engine_syntax(e).tools == TOOL_SYNTAX_HARMONY;
     if (!p->grammar && p->thinking_budget < 0) return 0;
-    t->thinking = e->thinking;
-    if (e->thinking || p->thinking_budget < 0 || !engine_syntax(e).think_close) return 0;
+    // A grammar describes harmony's channels too.
+    t->thinking = harmony && !p->grammar ? e->channel : e->thinking;
+    if (harmony && p->grammar && p->thinking_budget > 0)
+        return err_set(err, E_UNSUPPORTED,
+                       "thinking_budget: a grammar decides where this model's thinking ends");
+    if (t->thinking || (harmony && p->grammar) || p->thinking_budget < 0 ||
+        !engine_syntax(e).think_close)
+        return 0;
     return err_set(err, E_UNSUPPORTED,
                    "thinking_budget: the tokenizer cannot write the end of the model's thinking");
 }

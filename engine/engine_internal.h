@@ -65,7 +65,8 @@ struct engine {
     struct prompt_tasks tasks;
     struct kv_snapshot_maker maker;  // of its caches' bytes
     struct grammars *grammars;       // has a lock of its own; NULL: no tokenizer
-    struct thinking_marks *thinking; // NULL: the model does not think
+    struct thinking_marks *thinking; // NULL: the model does not think, or does so in a channel
+    struct thinking_marks *channel;  // that of gpt-oss, for turns without a grammar; or NULL
     int32_t eos_ids[MODEL_MAX_EOS + 1];
     int32_t n_eos, max_queued, max_known;
 

@@ -16,9 +16,12 @@ static int open_thinking(struct engine *e, struct err *err) {
     struct chat_syntax s = engine_syntax(e);
     struct err why = {0};
     if (!s.think_close) return 0;
+    const bool harmony = s.tools == TOOL_SYNTAX_HARMONY;
     const char *text = chat_template_text(e->chat);
-    int rc = thinking_marks_new(&e->thinking, e->tokenizer, s.think_open, s.think_close, text,
-                                strlen(text), &why);
+    const char *answer = harmony ? "<|start|>assistant<|channel|>final<|message|>" : NULL;
+    int rc =
+        thinking_marks_new_before(harmony ? &e->channel : &e->thinking, e->tokenizer, s.think_open,
+                                  s.think_close, answer, text, strlen(text), &why);
     if (rc == E_NOMEM) return err_set(err, rc, "%s", why.text);
     if (rc < 0) log_warn("engine.thinking", "why=\"%s\"", why.text);
     return 0;

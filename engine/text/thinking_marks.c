@@ -94,7 +94,7 @@ static int add_text(struct thinking_marks *m, int32_t i, const char *text, struc
 }
 
 static int add_closings(struct thinking_marks *m, const char *gap, bool before, struct err *err) {
-    char text[2 * THINKING_MARK_MAX];
+    char text[2 * THINKING_MARK_MAX + 64];
     for (int32_t i = 0; i < THINKING_MARK_MAX; i++) {
         snprintf(text, sizeof text, "%s%s", m->close.text + i, gap);
         TRY(add_text(m, AT_CLOSING + i, i < m->close.len ? text : "", err));
@@ -154,17 +154,23 @@ static int add_spills(struct thinking_marks *m) {
 
 int thinking_marks_new(struct thinking_marks **out, const struct tokenizer *t, const char *open,
                        const char *close, const char *template, size_t len, struct err *err) {
+    return thinking_marks_new_before(out, t, open, close, NULL, template, len, err);
+}
+
+int thinking_marks_new_before(struct thinking_marks **out, const struct tokenizer *t,
+                              const char *open, const char *close, const char *answer,
+                              const char *template, size_t len, struct err *err) {
     struct thinking_marks *m = calloc(1, sizeof *m);
     *out = NULL;
     if (!m) return err_set(err, E_NOMEM, "no memory for the marks of thinking");
     m->tokenizer = t;
     token_list_init(&m->ids);
-    bool before;
-    int rc;
+    bool before = false;
+    int rc, n = 0;
     TRY_GOTO(fail, mark_init(&m->open, open, err));
     TRY_GOTO(fail, mark_init(&m->close, close, err));
-    int32_t n = find_line_ends(template, len, &m->close, &before);
-    TRY_GOTO(fail, add_closings(m, &"\n\n"[MOST_LINE_ENDS - n], before, err));
+    if (!answer) n = find_line_ends(template, len, &m->close, &before);
+    TRY_GOTO(fail, add_closings(m, answer ? answer : &"\n\n"[MOST_LINE_ENDS - n], before, err));
     TRY_GOTO(fail, add_openings(m));
     TRY_GOTO(fail, add_spills(m));
     *out = m;

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { THINKING_MARK_MAX = 16 }; // bytes
+enum { THINKING_MARK_MAX = 32 }; // bytes
 
 struct thinking_mark {
     char text[THINKING_MARK_MAX];
@@ -31,7 +31,12 @@ struct thinking_marks {
 };
 
 // template (len): the chat template's source, which shows the line ends around the closing mark.
-// E_UNSUPPORTED: the tokenizer cannot write the closing mark; E_NOMEM.
+// answer: what is written between the closing mark and the answer, in place of line ends (a header of gpt-oss); or
+// NULL. E_UNSUPPORTED: the tokenizer cannot write the closing mark; E_NOMEM.
+int thinking_marks_new_before(struct thinking_marks **out, const struct tokenizer *t,
+                              const char *open, const char *close, const char *answer,
+                              const char *template, size_t len, struct err *err);
+// Without such a text.
 int thinking_marks_new(struct thinking_marks **out, const struct tokenizer *t, const char *open,
                        const char *close, const char *template, size_t len, struct err *err);
 void thinking_marks_free(struct thinking_marks *m); // NULL is allowed

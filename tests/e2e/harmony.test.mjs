@@ -78,3 +78,14 @@ test('a forced call, and the effort in the prompt', async (t) => {
   assert.equal(forced.choices[0].message.tool_calls[0].function.name, 'weather');
   assert.match(await rendered(server, [user('a')], { reasoning_effort: 'low' }), /Reasoning: low/);
 });
+
+test('a budget for thinking, and none at all, are taken', async (t) => {
+  const { server } = await start(t);
+  const post = (more) => fetch(`${server.url}/v1/chat/completions`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ model, messages: [user('a')], max_tokens: 8, ...more }) });
+  for (const more of [{ thinking_budget_tokens: 5 }, { chat_template_kwargs: { enable_thinking: false } }]) {
+    const answer = await post(more);
+    assert.equal(answer.status, 200, await answer.text());
+  }
+  const refused = await post({ thinking_budget_tokens: 5, response_format: { type: 'json_object' } });
+  assert.match(await refused.text(), /thinking_budget: a grammar decides/);
+});

@@ -48,7 +48,7 @@ static void say(struct thinking *t, const char *text) {
 }
 
 static void check_ids(struct thinking_ids ids, const char *text) {
-    char all[64] = "";
+    char all[128] = "";
     for (int32_t i = 0; i < ids.n; i++) {
         size_t len;
         const char *bytes = tokenizer_bytes(tokenizer, ids.ids[i], &len);
@@ -141,8 +141,34 @@ static void tokens_across_a_mark_are_listed(void **state) {
     for (int32_t i = 0; i < 7; i++) assert_true(thinking_openings(marks, i).n > 0);
 }
 
+// gpt-oss: what closes the thinking is a message's end and the header of the answer.
+static void a_channel_ends_with_the_header_of_the_answer(void **state) {
+    static const char header[] = "<|start|>assistant<|channel|>final<|message|>";
+    struct thinking_marks *own = marks, *channel;
+    assert_int_equal(thinking_marks_new_before(&channel, tokenizer,
+                                               "<|channel|>analysis<|message|>", "<|end|>", header,
+                                               "<|end|>\n\n", 9, NULL),
+                     0);
+    marks = channel;
+    struct thinking t = after("<|start|>assistant", false);
+    assert_int_equal(t.state, THINKING_MAY_BEGIN);
+    say(&t, "<|channel|>analysis<|message|>");
+    assert_int_equal(t.state, THINKING_OPEN);
+    say(&t, "One thing, and another");
+    thinking_close(&t);
+    check_ids(t.forced, "<|end|><|start|>assistant<|channel|>final<|message|>");
+    say(&t, "<|end|>");
+    assert_int_equal(t.state, THINKING_OVER);
+    t = after("<|start|>assistant", false);
+    say(&t, "<|channel|>final<|message|>No thought.");
+    assert_int_equal(t.state, THINKING_OVER);
+    marks = own;
+    thinking_marks_free(channel);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_channel_ends_with_the_header_of_the_answer),
         cmocka_unit_test(the_prompt_decides_where_an_answer_begins),
         cmocka_unit_test(marks_are_found_across_tokens),
         cmocka_unit_test(closings_are_written_as_the_template_writes_them),

@@ -26,6 +26,7 @@ import { adoptTurn } from './turns.js';
  * @typedef {{name: string, family: string, n_params: number, backend: string, chat: boolean, session_len: number,
  *   max_session_len: number, memory_len: number, max_memory_len: number, sink_len: number,
  *   sampling: Record<string, number>, prompt_tasks?: Array<{task: string}>,
+ *   cache?: {session_bytes: number, windows: Array<{window: number, bytes_per_token: number}>},
  *   suggestions?: Array<{title: string, text: string}>}} Model
  * @typedef {{key: string, content: string, phase: 'sending' | 'failed', slow?: boolean, after: number, code?: string,
  *   message?: string, room?: import('./socket.js').Room}} Pending

@@ -437,6 +437,16 @@ test('a session that was parked in host memory comes back while its next message
   assert.match(await page.locator('.facts').last().innerText(), /^(?!.*recomputed)/s);
 });
 
+test('the meter says what the cache takes', async (t) => {
+  const server = await Server.start(t);
+  const page = await openPage(t, server), { cache } = (await server.connect()).hello.models[0];
+  await ask(page, 'My name is Zora.');
+  await page.click('.context');
+  const [, tokens, shown, unit] = (await page.locator('.context-details').innerText()).match(/Cache\s+(\d+) tokens, ([\d.]+) (kB|MB)/);
+  const bytes = cache.windows.reduce((sum, w) => sum + w.bytes_per_token * Math.min(tokens, w.window || tokens), 0);
+  assert.ok(bytes > 0 && Math.abs(shown * (unit === 'kB' ? 1e3 : 1e6) - bytes) <= 0.05 * bytes, `${shown} ${unit} for ${bytes}`);
+});
+
 test('an evicted session shows what resuming it cost, if no one typed before', async (t) => {
   const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', '0'];
   const page = await openPage(t, await Server.start(t, { args }));

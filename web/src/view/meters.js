@@ -1,7 +1,7 @@
 // @ts-check
 // How full the session is: one control, with the details behind it, and a notice before the end.
 import { h, icon, newMemo, setText } from '../dom.js';
-import { count, plural } from '../format.js';
+import { count, plural, size } from '../format.js';
 import { newSession } from '../prefs.js';
 import { currentChat, currentSession, forgotten, isFull, model, nextModel, runningTurn, subscribe } from '../state.js';
 import { t } from '../text.js';
@@ -75,7 +75,7 @@ function lengths() {
   // During an answer the cache grows with the log; between turns the server sends its size.
   const cached = runningTurn(chat) ? seen : Math.min(known?.cached_tokens ?? 0, seen);
   const lost = forgotten(known, chat); // before what it sees
-  return { known, chat, most, window, used, seen, cached, lost };
+  return { known, chat, most, window, used, seen, cached, lost, kept: defaults?.cache };
 }
 
 /** How many tokens the session, or the next one, can still take. */
@@ -84,12 +84,16 @@ export function tokensLeft() {
   return Math.max(0, most - 1 - used);
 }
 
+/** What a cache of n tokens takes: layers with a window keep no more. @param {import('../state.js').Model['cache']} kept @param {number} n */
+const bytesOf = (kept, n) => (kept?.windows ?? []).reduce((sum, w) => sum + w.bytes_per_token * Math.min(n, w.window || n), 0);
+
 function drawDetails() {
-  const { known, most, window, used, seen, cached, lost } = lengths();
+  const { known, most, window, used, seen, cached, lost, kept } = lengths();
+  const bytes = bytesOf(kept, cached);
   const cache = !used
     ? t('empty')
     : cached
-      ? plural(cached, 'token')
+      ? plural(cached, 'token') + (bytes ? `, ${size(bytes)}` : '')
       : known?.state === 'parked'
         ? t('In host memory; your next message restores it.')
         : t('Cache released; your next message will take longer.');
