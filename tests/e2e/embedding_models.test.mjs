@@ -44,8 +44,8 @@ function models(t) {
   return { whole, headless, id };
 }
 
-async function serve(t, model) {
-  const server = await Server.start(t, { model, args: [...unlimited, '--device', 'cpu', '--threads', '1'] });
+async function serve(t, model, more = []) {
+  const server = await Server.start(t, { model, args: [...unlimited, '--device', 'cpu', '--threads', '1', ...more] });
   const post = async (target, body) => { const answer = await fetch(server.url + target, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify({ model: path.basename(model, '.gguf'), ...body }) }); return { status: answer.status, body: await answer.json() }; };
   return { server, post, embed: async (input, more) => (await post('/v1/embeddings', { input, ...more })).body.data[0].embedding };
 }
@@ -131,4 +131,17 @@ test('a GGUF file with a pooling_type gives embeddings by it, and no text', asyn
   assert.match(says('rank', { 'qwen3.pooling_type': ['u32', 4] }).stderr, /its pooling_type is 4; known are/);
   assert.match(says('both', { 'qwen3.attention.causal': ['bool', false] }).stderr, /'qwen3\.attention\.causal' is false/);
   assert.match(says('gated', { 'qwen3.expert_gating_func': ['u32', 2] }).stderr, /'qwen3\.expert_gating_func' is 2; known is 1 here/);
+});
+
+test('on two ranks the embeddings are those of one', async (t) => {
+  const probe = spawnSync(parley, ['generate', '--model', path.join(root, 'tests/fixtures/models/llama'), '--device', 'cpu', '--ids', '5', '--max-tokens', '1', '--tensor-parallel', '2'], { encoding: 'utf8' });
+  if (/without MPI/.test(probe.stderr)) return t.skip(probe.stderr);
+  const { headless } = models(t), last = headless('last', { pooling: { pooling_mode_cls_token: false, pooling_mode_mean_tokens: false, pooling_mode_lasttoken: true, include_prompt: true } });
+  const one = await serve(t, last), expected = await one.embed(text);
+  await one.server.stop();
+  for (const ranks of [['--tensor-parallel', '2'], ['--pipeline-parallel', '2']]) {
+    const { server, embed } = await serve(t, last, ranks);
+    near(await embed(text), expected, ranks[0]);
+    await server.stop();
+  }
 });
