@@ -1,8 +1,8 @@
 // See json_form.h.
 #include "base/json_form.h"
 #include <assert.h>
+#include <ctype.h>
 #include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
 #define KEY_MAX 64
@@ -14,7 +14,9 @@ static const char *const spellings[N_KINDS] = {"%s",   "%.*s", "%d",   "%ld", "%
 // The kind of the argument at *at, which moves behind it.
 static enum kind kind_of(const char **at) {
     int kind = 0;
-    while (kind < N_KINDS && strncmp(*at, spellings[kind], strlen(spellings[kind])) != 0) kind++;
+    while (kind < N_KINDS && ((*at)[1] != spellings[kind][1] ||
+                              strncmp(*at, spellings[kind], strlen(spellings[kind])) != 0))
+        kind++;
     assert(kind < N_KINDS);
     *at += strlen(spellings[kind]);
     return (enum kind)kind;
@@ -59,6 +61,19 @@ static void put_argument(struct json_writer *w, const char *key, enum kind kind,
     }
 }
 
+// A loop, since strspn and strcspn make a table of their set at each call: a form is read for each chunk of an answer.
+static size_t key_len(const char *at) {
+    size_t len = 0;
+    while (isalnum((unsigned char)at[len]) || at[len] == '_') len++;
+    return len;
+}
+
+static size_t constant_len(const char *at) {
+    size_t len = 0;
+    while (at[len] && at[len] != ',' && at[len] != ']' && at[len] != '}') len++;
+    return len;
+}
+
 // The value at `at`: an opening bracket, a constant or an argument. Returns what follows it.
 static const char *put_value(struct json_writer *w, const char *key, const char *at,
                              va_list *args) {
@@ -72,7 +87,7 @@ static const char *put_value(struct json_writer *w, const char *key, const char 
         return at;
     }
     bool quoted = *at == '\'';
-    size_t len = quoted ? strcspn(++at, "'") : strcspn(at, ",]}");
+    size_t len = quoted ? strcspn(++at, "'") : constant_len(at);
     assert(len > 0 || quoted);
     if (quoted)
         json_put_text(w, key, at, len);
@@ -82,8 +97,6 @@ static const char *put_value(struct json_writer *w, const char *key, const char 
 }
 
 static void put_form(struct json_writer *w, const char *at, va_list *args) {
-    static const char key_chars[] =
-        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_";
     char key[KEY_MAX];
     while (*at) {
         if (*at == ',' || *at == ' ') {
@@ -94,10 +107,11 @@ static void put_form(struct json_writer *w, const char *at, va_list *args) {
             const char *given = va_arg(*args, const char *);
             at = put_value(w, given, at + 3, args);
         } else {
-            size_t len = strspn(at, key_chars);
+            size_t len = key_len(at);
             bool has_key = at[len] == ':';
             assert(len < sizeof key);
-            if (has_key) snprintf(key, sizeof key, "%.*s", (int)len, at);
+            memcpy(key, at, len);
+            key[len] = '\0';
             at = put_value(w, has_key ? key : NULL, has_key ? at + len + 1 : at, args);
         }
     }
