@@ -10,6 +10,7 @@
 #define HEARTBEAT_MIN_US 30000000
 #define HEARTBEAT_STEPS 20
 #define REPLY_MAX_BYTES (1 << 20)
+#define HISTORY_MAX_BYTES (1 << 23)
 
 static bool engine_alive(const struct engine *e, int64_t *age_us) {
     struct engine_load load;
@@ -188,6 +189,13 @@ void health_metrics(void *user, struct http *h) {
     metrics_write(((struct service *)user)->registry, &out);
     add_states(&out, user);
     reply(h, 200, "text/plain; version=0.0.4; charset=utf-8", &out);
+}
+
+void health_history(void *user, struct http *h) {
+    struct buf out;
+    buf_init(&out, HISTORY_MAX_BYTES);
+    metrics_history_write(&((struct service *)user)->history, net_now_us(), &out);
+    reply(h, 200, "text/plain; charset=utf-8", &out);
 }
 
 void health_config(void *user, struct http *h) {

@@ -14,4 +14,5 @@ bool health_is_ready(const struct service *s);
 void health_live(void *user, struct http *h);  // 503 when the engine stands still while it has work
 void health_ready(void *user, struct http *h); // 503 with the reason: model, store, draining
 void health_metrics(void *user, struct http *h); // Prometheus text
+void health_history(void *user, struct http *h); // of the figures that the page plots
 void health_config(void *user, struct http *h);  // every setting; of secrets, whether they are set

@@ -44,6 +44,11 @@ static const struct http_route routes[] = {
     {.path = "/healthz", .methods = GET, .handle = health_live},
     {.path = "/readyz", .methods = GET, .handle = health_ready},
     {.path = "/metrics", .methods = GET, .guarded = true, .admin = true, .handle = health_metrics},
+    {.path = "/metrics/history",
+     .methods = GET,
+     .guarded = true,
+     .admin = true,
+     .handle = health_history},
     {.path = "/config", .methods = GET, .guarded = true, .admin = true, .handle = health_config},
     CACHED_MODELS_ROUTE,
     OPENAI_ROUTE("/v1/usage", GET, .handle = usage_handle),
@@ -138,12 +143,14 @@ static void note_lost_instances(struct service *s) {
 // Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
 static void on_watch_timer(uv_timer_t *handle) {
     struct server *srv = handle->data;
-    note_lost_instances(&srv->service);
+    struct service *s = &srv->service;
+    note_lost_instances(s);
+    metrics_history_note(&s->history, s->registry, net_now_us());
     // An engine that stands still is silence: the service manager restarts the server.
-    if (notify_is_watched() && health_is_live(&srv->service)) notify_send("WATCHDOG=1");
-    if (srv->device_lost || !health_is_lost(&srv->service)) return;
+    if (notify_is_watched() && health_is_live(s)) notify_send("WATCHDOG=1");
+    if (srv->device_lost || !health_is_lost(s)) return;
     srv->device_lost = true;
-    log_error("server.device_lost", "turns=%d", sessions_n_running(srv->service.sessions));
+    log_error("server.device_lost", "turns=%d", sessions_n_running(s->sessions));
     begin_drain(srv);
 }
 
@@ -214,6 +221,7 @@ struct service *server_service(struct server *srv) {
 int server_listen(struct server *srv, struct sessions *sessions, struct err *err) {
     struct service *s = &srv->service;
     service_start(s, sessions);
+    metrics_history_note(&s->history, s->registry, net_now_us()); // what the first turn adds shows
     uv_timer_start(&srv->watch_timer, on_watch_timer, WATCH_MS, WATCH_MS);
     uv_signal_start(&srv->sigterm, on_terminate, SIGTERM);
     uv_signal_start(&srv->sigint, on_terminate, SIGINT);

@@ -216,6 +216,7 @@ int service_init(struct service *s, struct net *net, struct metrics *registry, s
     s->config = net->config;
     s->registry = registry;
     s->start_us = net_now_us();
+    metrics_history_init(&s->history);
     uv_timer_init(&net->loop, &s->poll_timer);
     uv_timer_init(&net->loop, &s->later_timer);
     uv_prepare_init(&net->loop, &s->prepare);
@@ -269,4 +270,5 @@ void service_stop(struct service *s) {
 void service_release(struct service *s) {
     bell_close(&s->bell);
     followers_release(&s->followers);
+    metrics_history_release(&s->history);
 }

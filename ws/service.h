@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "base/workers.h"
 #include "ws/follower.h"
+#include "ws/metrics_history.h"
 #include "ws/net/net.h"
 #include "ws/reclaim.h"
 
@@ -28,6 +29,7 @@ struct service {
     struct net *net;
     struct sessions *sessions;
     struct metrics *registry;
+    struct metrics_history history;
     struct service_metrics metrics;
     struct followers followers;
     struct kserve *kserve; // state of ws/kserve between requests

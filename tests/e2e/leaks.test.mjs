@@ -23,7 +23,7 @@ const text = (name, value) => tensor(name, 'BYTES', [1, 1], [value]);
 
 /** [address, body, headers] of POST; a body of undefined: GET. */
 const requests = [
-  ['/healthz'], ['/readyz'], ['/metrics'], ['/config'], ['/v1/usage'], ['/'], ['/props'], ['/v1/models'], [`/v1/models/${model}`], ['/v1/models', undefined, anthropic],
+  ['/healthz'], ['/readyz'], ['/metrics'], ['/metrics/history'], ['/config'], ['/v1/usage'], ['/'], ['/props'], ['/v1/models'], [`/v1/models/${model}`], ['/v1/models', undefined, anthropic],
   ['/v1/chat/completions', { model, messages, ...few }],
   ['/v1/chat/completions', { model, messages, ...few, stream: true, stream_options: { include_usage: true } }],
   ['/v1/chat/completions', { model, messages, ...few, n: 3, logprobs: true, top_logprobs: 2, stop: ['x', '5'], logit_bias: { 5: -1 }, bad_words: ['no'] }],

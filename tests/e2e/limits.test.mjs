@@ -197,7 +197,7 @@ test('administrators see settings, metrics and the counts of others; nobody else
   const root = await server.connect({ token: ADMIN });
   await alice.open();
   assert.equal((await alice.request({ type: 'session.open' })).code, 'limit_reached');
-  for (const target of ['/metrics', '/config']) {
+  for (const target of ['/metrics', '/metrics/history', '/config']) {
     assert.equal((await get(server, target, ALICE)).status, 403);
     assert.equal((await get(server, target, ADMIN)).status, 200);
     assert.equal((await fetch(`${server.url}${target}`)).status, 401);

@@ -93,7 +93,7 @@ test('tokens', async (t) => {
   });
   await t.test('the page and health are open, metrics and configuration are not', async () => {
     for (const target of ['/', '/healthz', '/readyz']) assert.equal((await wire.get(target)).status, 200);
-    for (const target of ['/metrics', '/config']) {
+    for (const target of ['/metrics', '/metrics/history', '/config']) {
       assert.equal((await wire.get(target)).status, 401);
       assert.equal((await wire.get(target, ['Authorization: Bearer wrong'])).status, 401);
       assert.equal((await wire.get(target, [`Authorization: Bearer ${BOB}`])).status, 403);

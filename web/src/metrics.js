@@ -1,5 +1,5 @@
 // @ts-check
-// The server's metrics over time, from /metrics. Asks only while someone looks.
+// The server's metrics over time: its own samples of the last minutes, then /metrics. Asks only while someone looks.
 import { token } from './prefs.js';
 import { t } from './text.js';
 
@@ -30,8 +30,7 @@ export function parseMetrics(text) {
 /** @typedef {{name: string, format: string, bytes: number}} CachedModel */
 /** The models in the server's cache of the hub, which may be loaded without a download. Administrators may see them. @returns {Promise<CachedModel[]>} */
 export async function cachedModels() {
-  const bearer = token();
-  const answer = await fetch('models/cached', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
+  const answer = await get('models/cached');
   if (!answer.ok) throw new Error(t('the server answers {0}', answer.status));
   return (await answer.json()).models;
 }
@@ -80,31 +79,44 @@ export function quantile(before, now, name, q) {
   return low.le + ((buckets[at].le - low.le) * (wanted - low.n)) / (buckets[at].n - low.n);
 }
 
-/** What has been asked for so far, oldest first: also of an earlier visit of the dashboard. @type {Sample[]} */
-const samples = [];
+/** @param {string} path @returns {Promise<Response>} */
+function get(path) {
+  const bearer = token();
+  return fetch(path, { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} });
+}
+
+const now = () => performance.now() / 1000;
+
+/** What the server kept of the last minutes. @param {string} text @returns {Sample[]} oldest first */
+export function parseHistory(text) {
+  const [, ...blocks] = text.split('# age_s ');
+  return blocks.map((block) => ({ at: now() - parseFloat(block), values: parseMetrics(block), instances: [] }));
+}
 
 /**
  * Asks again and again until stop() is called.
- * @param {(samples: Sample[], problem: string) => void} show the samples so far, oldest first
+ * @param {(samples: Sample[], problem: string) => void} show the samples so far, oldest first: those before are the server's
  * @returns {() => void} stop
  */
 export function watchMetrics(show) {
   let stopped = false;
   /** @type {any} */
   let timer = null;
+  /** @type {Sample[]} */
+  let samples = [];
   async function ask() {
     let problem = '';
     try {
-      const bearer = token();
-      const [answer, ready] = await Promise.all([
-        fetch('metrics', { headers: bearer ? { authorization: `Bearer ${bearer}` } : {} }),
-        fetch('readyz'), // 503 while no instance serves, with the same text
-      ]);
+      if (!samples.length) {
+        const history = await get('metrics/history');
+        if (history.ok) samples = parseHistory(await history.text());
+      }
+      const [answer, ready] = await Promise.all([get('metrics'), fetch('readyz')]); // 503 while no instance serves, with the same text
       const [text, { instances = [] }] = await Promise.all([answer.text(), ready.json()]);
       if (!answer.ok) problem = [401, 403].includes(answer.status) ? t('Only an administrator’s token shows these figures.') : t('The server answered {0}.', answer.status);
-      else samples.push({ at: performance.now() / 1000, values: parseMetrics(text), instances });
-      const oldest = performance.now() / 1000 - KEPT_S;
-      samples.splice(0, samples.findIndex(({ at }) => at >= oldest));
+      else samples.push({ at: now(), values: parseMetrics(text), instances });
+      const oldest = now() - KEPT_S;
+      samples = samples.filter(({ at }) => at >= oldest);
     } catch {
       problem = t('Not connected to the server. Retrying…');
     }

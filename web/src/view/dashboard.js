@@ -10,7 +10,7 @@ import { serverWord } from './server_words.js';
 
 /** @typedef {import('../metrics.js').Sample} Sample */
 
-const WINDOW = 30; // samples that a first-token time is taken over: a minute
+const WINDOW_S = 60; // that a first-token time is taken over
 const FIRST_TOKEN = 'parley_engine_time_to_first_token_seconds';
 
 const perSecond = (/** @type {number} */ value) => `${rate(value) || '0'}/s`;
@@ -66,6 +66,9 @@ export const figures = [problem, tiles];
 /** @param {Sample[]} samples @param {(before: Sample, now: Sample) => number} value */
 const between = (samples, value) => samples.slice(1).map((now, i) => value(samples[i], now));
 
+/** The last sample of a time, or the first of all. @param {Sample[]} samples @param {number} at */
+const lastBefore = (samples, at) => samples.findLast((one) => one.at <= at) ?? samples[0];
+
 /** Counters of several names by reason, without those at 0. @param {Sample} now @param {Array<[string, string, string]>} rows */
 const counted = (now, rows) =>
   rows.flatMap(([metric, label, words]) =>
@@ -105,7 +108,7 @@ function draw(samples, why) {
   const rates = (/** @type {string} */ name) => between(samples, (a, b) => ratePerSecond(a, b, name));
   tokens.draw([rates('parley_engine_generated_tokens_total'), rates('parley_engine_prompt_tokens_total')], times);
   first.draw(
-    [0.5, 0.95].map((q) => samples.map((sample, i) => quantile(samples[Math.max(0, i - WINDOW)], sample, FIRST_TOKEN, q))),
+    [0.5, 0.95].map((q) => samples.map((sample) => quantile(lastBefore(samples, sample.at - WINDOW_S), sample, FIRST_TOKEN, q))),
     times,
   );
   const gauges = (/** @type {string} */ name, value = total) => samples.map((sample) => value(sample, name));
