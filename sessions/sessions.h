@@ -214,7 +214,7 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
     void (*on_changed)(void *ctx, int64_t key, const char *owner, const char *id, bool removed);
     // The disk refuses the events of s, which wait, stalled_us after the first refusal. Called for attached
     // clients at each attempt; no event records it.
-    void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const char *reason,
+    void (*on_stalled)(void *ctx, uint64_t client, struct session *s, const struct err *why,
                        int64_t stalled_us);
     // The turn's instance failed or is drained (reason "lost" or "drained"). The turn pauses and continues
     // on another instance. Called for attached clients; no event records it.

@@ -93,16 +93,16 @@ static void on_progress(void *ctx, uint64_t client, struct session *s, int64_t t
     struct follower *f = find(ctx, client);
     if (f && f->ops->on_progress) f->ops->on_progress(f, s, turn, done, total);
 }
-static void on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason,
+static void on_stalled(void *ctx, uint64_t client, struct session *s, const struct err *why,
                        int64_t stalled_us) {
     struct follower *f = find(ctx, client);
-    char message[512];
-    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, reason);
+    char message[640];
+    if (f && f->ops->on_stalled) f->ops->on_stalled(f, s, why);
     if (!f || !f->ops->on_store_failed || stalled_us < STALL_PATIENCE_US) return;
     snprintf(message, sizeof message,
              "the answer cannot be saved: %s. What there is of it is kept and saved when the disk "
              "works again",
-             reason);
+             why->text);
     f->ops->on_store_failed(f, message);
 }
 static void on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,

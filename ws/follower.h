@@ -14,7 +14,7 @@ struct follower_ops {
     void (*on_ready)(struct follower *f, struct session *s);
     void (*on_progress)(struct follower *f, struct session *s, int64_t turn, int64_t done,
                         int64_t total);
-    void (*on_stalled)(struct follower *f, struct session *s, const char *reason);
+    void (*on_stalled)(struct follower *f, struct session *s, const struct err *why);
     // For protocols without a message for a stalled session: the disk has refused the answer's events for five
     // seconds (STALL_PATIENCE_US), and the answer ends with store_failed and this message. May be called again.
     void (*on_store_failed)(struct follower *f, const char *message);

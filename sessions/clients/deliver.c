@@ -65,13 +65,13 @@ again: // the callback may attach and detach clients
 }
 
 // Tells clients that the disk is the cause: a full disk looks like a slow model otherwise.
-void deliver_stalled(struct session *s, const char *reason, int64_t stalled_us) {
+void deliver_stalled(struct session *s, const struct err *why, int64_t stalled_us) {
     struct sessions *ss = s->service;
     struct attachment *a, *next;
     if (!ss->cb.on_stalled || ss->closing) return;
     if (session_tellable(s) >= event_log_seq(&s->events)) return;
     DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
-        ss->cb.on_stalled(ss->cb.ctx, a->client, s, reason, stalled_us);
+        ss->cb.on_stalled(ss->cb.ctx, a->client, s, why, stalled_us);
     }
 }
 

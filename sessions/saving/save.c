@@ -380,7 +380,7 @@ static void refused(struct session *s, const struct store_job *job) {
     log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
              err_name(job->rc), (long long)s->n_failures + 1, had_pending);
     if (s->n_failures == 0) s->refused_since_us = service_now(ss);
-    deliver_stalled(s, job->err.text, service_now(ss) - s->refused_since_us);
+    deliver_stalled(s, &job->err, service_now(ss) - s->refused_since_us);
     retry_later(s);
 }
 

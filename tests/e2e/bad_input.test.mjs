@@ -369,7 +369,8 @@ test('a disk that fills in the middle of an answer: attached clients learn why n
   const ballast = fillDisk(disk);
   const stalled = (client) => until('session.stalled', () => client.frames.find(({ type }) => type === 'session.stalled'));
   const told = await stalled(first);
-  assert.deepEqual(Object.keys(told).sort(), ['message', 'session', 'type']);
+  assert.deepEqual(Object.keys(told).sort(), ['message', 'reason', 'session', 'type']);
+  assert.equal(told.reason, 'disk_full');
   assert.equal(told.session, follower.session);
   assert.match(told.message, /no space left/);
   await second.ask({ type: 'session.attach', session: follower.session, after: 0 });

@@ -83,7 +83,7 @@ static struct {
     size_t max_text;
     int n_changed, n_removed, n_progress, n_stalled, n_moved;
     int64_t stalled_us;
-    char stalled[256]; // the last one: session and reason
+    char stalled[1024]; // the last one: session and reason
     char last_changed[80];
     int64_t changed_key;
     char *archive;                       // of the last ANSWER_EXPORTED
@@ -300,12 +300,12 @@ static void fx_on_changed(void *ctx, int64_t key, const char *owner, const char 
     fx.n_removed += removed;
 }
 
-static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const char *reason,
+static void fx_on_stalled(void *ctx, uint64_t client, struct session *s, const struct err *why,
                           int64_t stalled_us) {
     fx.n_stalled++;
     fx.stalled_us = stalled_us;
-    snprintf(fx.stalled, sizeof fx.stalled, "%s: %s", session_id(s), reason);
-    assert_null(strstr(reason, fx.path));
+    snprintf(fx.stalled, sizeof fx.stalled, "%s: %s", session_id(s), why->text);
+    assert_null(strstr(why->text, fx.path));
 }
 
 static void fx_on_moved(void *ctx, uint64_t client, struct session *s, int64_t turn,

@@ -57,7 +57,7 @@ export function applyEvent(frame) {
     return 'ok';
   }
   if (frame.type === 'session.stalled') {
-    setChat(chat, { stalled: frame.message });
+    setChat(chat, { stalled: { reason: frame.reason, message: frame.message } });
     return 'ok';
   }
   // Answers have no seq. Without attaching, only answers come. A state on its way contains the events before it.
@@ -65,7 +65,7 @@ export function applyEvent(frame) {
   /** @type {'ok' | 'old' | 'gap' | 'path'} */
   let verdict = admit(chat, frame);
   if (verdict !== 'ok') return verdict;
-  chat.stalled = '';
+  chat.stalled = null;
   if (frame.type === 'turn.queued' || frame.type === 'turn.started') verdict = joinPath(chat, frame);
   if (chat.stale) return verdict;
   const session = state.sessions.get(id);

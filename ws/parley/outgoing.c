@@ -291,10 +291,10 @@ static void on_progress(struct follower *f, struct session *s, int64_t turn, int
     outgoing_queue(o);
 }
 
-static void on_stalled(struct follower *f, struct session *s, const char *reason) {
+static void on_stalled(struct follower *f, struct session *s, const struct err *why) {
     struct outgoing *o = (struct outgoing *)f;
     if (o->socket.close_code) return;
-    protocol_write_stalled(outgoing_tx(o), session_id(s), reason);
+    protocol_write_stalled(outgoing_tx(o), session_id(s), why);
     outgoing_queue(o);
 }
 

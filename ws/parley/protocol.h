@@ -77,7 +77,7 @@ void protocol_write_answer(struct buf *out, struct json_gaps *gaps, const struct
 void protocol_write_changed(struct buf *out, const struct session_view *view, bool removed);
 void protocol_write_progress(struct buf *out, const char *session, int64_t turn, int64_t done,
                              int64_t total);
-void protocol_write_stalled(struct buf *out, const char *session, const char *reason);
+void protocol_write_stalled(struct buf *out, const char *session, const struct err *why);
 void protocol_write_moved(struct buf *out, const char *session, int64_t turn, const char *reason);
 
 // The session and turn objects of PROTOCOL.md, for tools that print them outside a message. key

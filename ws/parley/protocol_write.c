@@ -115,10 +115,13 @@ void protocol_write_progress(struct buf *out, const char *session, int64_t turn,
     json_form(&w, "session:%s,turn:%ld,done:%ld,total:%ld}", session, turn, done, total);
 }
 
-void protocol_write_stalled(struct buf *out, const char *session, const char *reason) {
+void protocol_write_stalled(struct buf *out, const char *session, const struct err *why) {
     struct json_writer w;
+    const char *reason = why->code == E_FULL     ? "disk_full"
+                         : why->code == E_DENIED ? "read_only"
+                                                 : "disk_error";
     begin(&w, out, "session.stalled", "");
-    json_form(&w, "session:%s,message:%s}", session, reason);
+    json_form(&w, "session:%s,reason:%s,message:%s}", session, reason, why->text);
 }
 
 void protocol_write_moved(struct buf *out, const char *session, int64_t turn, const char *reason) {

@@ -18,6 +18,7 @@ import {
   Server,
   sessionOf,
   settled,
+  soon,
   streamed,
   turnsOf,
   unhurried,
@@ -266,10 +267,12 @@ test('why nothing comes, and when to come again, is said where one looks', async
   assert.equal(await problem.innerText(), 'Every place is taken. Try again in 2.4 s.');
   await fake.begin('Tell me more');
   fake.delta('Once');
-  fake.send({ type: 'session.stalled', session: 'fake', message: 'chat.db: no space left for the database' });
   const stalled = page.locator('.stalled');
-  await stalled.waitFor();
-  assert.equal(await stalled.innerText(), 'The answer is paused because the server cannot save it: chat.db: no space left for the database');
+  for (const [reason, message, words] of [['disk_error', 'disk I/O error', 'disk I/O error'], ['disk_full', 'no space left for the database', 'its disk is full.']]) {
+    fake.send({ type: 'session.stalled', session: 'fake', reason, message });
+    await stalled.waitFor();
+    await soon(async () => assert.equal(await stalled.innerText(), `The answer is paused because the server cannot save it: ${words}`));
+  }
   fake.delta(' upon a time');
   await stalled.waitFor({ state: 'hidden' });
 });

@@ -90,6 +90,8 @@ export const translation = {
     "Couldn't regenerate": 'Die Antwort konnte nicht neu erzeugt werden', "Couldn't continue": 'Es ging nicht weiter', "Couldn't delete this": 'Dies konnte nicht gelöscht werden', "Couldn't show this version": 'Diese Fassung konnte nicht gezeigt werden',
     "Couldn't show the later messages": 'Die späteren Nachrichten konnten nicht gezeigt werden', "Couldn't delete the messages: {0}": 'Die Nachrichten wurden nicht gelöscht: {0}', "Couldn't restore the messages: {0}": 'Die Nachrichten wurden nicht wiederhergestellt: {0}',
     'The browser blocked copying.': 'Der Browser hat das Kopieren verhindert.', 'The answer is paused because the server cannot save it: {0}': 'Die Antwort ruht, weil der Server sie nicht speichern kann: {0}',
+    'The answer is paused because the server cannot save it: its disk is full.': 'Die Antwort ruht, weil der Server sie nicht speichern kann: Seine Platte ist voll.',
+    'The answer is paused because the server cannot save it: its database is read-only.': 'Die Antwort ruht, weil der Server sie nicht speichern kann: Seine Datenbank ist schreibgeschützt.',
     // below an answer
     'Stopped': 'Angehalten', 'Stopped.': 'Angehalten.', 'Reached the length limit': 'Längengrenze erreicht', 'Interrupted: the server stopped': 'Unterbrochen: Der Server hielt an', 'Reached its deadline': 'Frist erreicht', 'Failed': 'Fehlgeschlagen', 'Stop string': 'Stopptext',
     'Edited': 'Bearbeitet', 'edited': 'bearbeitet', 'Copied': 'Kopiert', 'copied': 'kopiert', 'Sent back by the client': 'Vom Client zurückgesandt', 'sent back by the client': 'vom Client zurückgesandt', 'Brought as text from another conversation': 'Als Text aus einem anderen Gespräch übernommen',

@@ -29,11 +29,17 @@ function drawSystem() {
   setText(systemText, session?.system ?? '');
 }
 
+/** @type {Record<string, string>} */
+const STALLED = {
+  disk_full: t('The answer is paused because the server cannot save it: its disk is full.'),
+  read_only: t('The answer is paused because the server cannot save it: its database is read-only.'),
+};
+
 // The server repeats it at each attempt; announce it only when the reason changes.
 function drawStalled() {
   const why = currentChat()?.stalled;
   stalled.hidden = !why;
-  setText(stalled, why ? t('The answer is paused because the server cannot save it: {0}', why) : '');
+  setText(stalled, why ? STALLED[why.reason] ?? t('The answer is paused because the server cannot save it: {0}', why.message) : '');
 }
 
 export function drawAround() {
