@@ -183,7 +183,43 @@ static size_t fill(struct words *w, bool plain, char *out, size_t cap) {
     return n;
 }
 
+// --- files ---
+
+// The page puts a message's files before its words (web/src/attachments.js): "File: NAME", a fenced block, an empty
+// line. Returns how many bytes of text are such a file; 0: it begins with none. name: within text.
+static size_t file_at(const char *text, size_t len, const char **name, size_t *name_len) {
+    static const char head[] = "File: ";
+    struct words w = {.text = text, .len = len};
+    size_t end = line_end(&w, 0), fence = end + 1;
+    if (len < sizeof head || memcmp(text, head, sizeof head - 1) != 0) return 0;
+    *name = text + sizeof head - 1;
+    *name_len = end - (sizeof head - 1);
+    if (fence >= len || text[fence] != '`' || run_of(&w, fence) < 3 || *name_len == 0) return 0;
+    size_t n = run_of(&w, fence);
+    for (size_t at = line_end(&w, fence); at < len; at = line_end(&w, at + 1)) {
+        size_t after = at + 1 + n;
+        if (after > len || text[at + 1] != '`' || run_of(&w, at + 1) != n) continue;
+        if (after < len && text[after] != '\n') continue;
+        while (after < len && text[after] == '\n') after++;
+        return after;
+    }
+    return 0;
+}
+
+// Behind the files; a message without words is named after its first file.
+static void skip_files(const char **text, size_t *len) {
+    const char *name, *first = NULL, *at = *text;
+    size_t name_len, first_len = 0, left = *len, n;
+    while ((n = file_at(at, left, &name, &name_len)) > 0) {
+        if (!first) first = name, first_len = name_len;
+        at += n, left -= n;
+    }
+    *text = left || !first ? at : first;
+    *len = left || !first ? left : first_len;
+}
+
 void title_from(const char *text, size_t len, char *out, size_t cap) {
+    skip_files(&text, &len);
     struct words w = {.text = text, .len = len};
     if (fill(&w, true, out, cap) > 0) return;
     w = (struct words){.text = text, .len = len}; // it is all marks: better those than no title

@@ -150,6 +150,22 @@ static void titles_of_marks_without_an_end(void **state) {
     }
 }
 
+// As the page writes them (withFiles in web/src/attachments.js).
+static void titles_leave_out_files(void **state) {
+    expect_title("File: a b.txt\n```\none\n```\n\nWhat is **this**?", "What is this?");
+    expect_title(
+        "File: a.c\n````c\n```\nx\n```\n````\n\nFile: b.md\n```markdown\n# No\n```\n\nAnd these?",
+        "And these?");
+    expect_title("File: report_2.pdf\n```\none\n```", "report_2.pdf");
+    expect_title("File: a.c\n```c\n```\n\nFile: b.c\n```c\n```", "a.c");
+    // No file: the block has no end, a longer one, or there is none.
+    expect_title("File: a.txt\n```\nopen", "File: a.txt open");
+    expect_title("File: a.txt\n```\nopen\n````\n", "File: a.txt open");
+    expect_title("File: the tax return today", "File: the tax return today");
+    expect_title("File: ", "File:");
+    expect_title("File: \n```\nx\n```", "File: x");
+}
+
 static struct session *with_events(int n_deltas) {
     struct session *s = session_new(NULL, "local", "s", LIFE_OPENING);
     event_log_add(&s->events, EVENT_OPENED, -1, NULL, 0);
@@ -236,6 +252,7 @@ int main(void) {
         cmocka_unit_test(the_numbering_against_a_plain_list),
         cmocka_unit_test(titles),
         cmocka_unit_test(titles_have_no_markdown),
+        cmocka_unit_test(titles_leave_out_files),
         cmocka_unit_test(titles_of_marks_without_an_end),
         cmocka_unit_test(the_readme_shows_the_states),
         cmocka_unit_test(facts_wait_for_their_commit_and_deltas_for_their_numbers),
