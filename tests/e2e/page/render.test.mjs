@@ -23,6 +23,7 @@ const DOCUMENTS = {
   unicode: '👩‍👩‍👧 مرحبا **עולם** 你好\n\n- ✓ été\n- naïve\n\n| 漢字 | かな |\n|---|---|\n| 一 | いち |',
   maths: 'Let $a_1*b_2*c$ be \\(x\\,y\\).\n\n$$\n\\int_0^1 x\\,dx\n\n- b\n$$\n\nthen\n\\[\n a_b*c*d\n\\]\n\n- $$e_f$$\n\n$5 and $6, $HOME/$PATH, $$ open',
   windows: 'a\r\n\r\n- b\r\n- c\r\n\r\nd',
+  notes: 'a[^1] b[^x]\n[^1]: one\ntwo\n\n    three\n\n[^x]: - y\n\nc[^1]',
   links: '[a](https://example.com/a_(b)) <https://example.com> https://example.com/x?y=1&z=2. me@example.com',
 };
 
@@ -68,15 +69,48 @@ test('a paragraph begins at the side of its own language, whatever that of the a
   assert.deepEqual(sides, ['left', 'right', 'left', 'right', 'left'], 'an item of a list stays at its mark');
 });
 
-test('line breaks, raised and lowered text and keys are drawn; other markup and footnotes stay text', async (t) => {
+test('line breaks, raised and lowered text and keys are drawn; other markup stays text', async (t) => {
   const page = await newPage(t, await newContext(t));
-  const text = '| a<br>b | H<sub>2</sub>O |\n|--|--|\n| x<sup>2</sup> | <kbd>Ctrl</kbd> |\n\nSee[^1] <sub class="toast" onclick="x">low</sub> <b>bold</b>\n\n[^1]: the note\n\nend';
+  const text = '| a<br>b | H<sub>2</sub>O |\n|--|--|\n| x<sup>2</sup> | <kbd>Ctrl</kbd> |\n\nSee[^a-z] <sub class="toast" onclick="x">low</sub> <b>bold</b>\n\nend';
   await FakeSession.route(page, [['say', text]]);
   await page.goto(`${server.url}/#s=fake`);
   await settled(page, 1);
   assert.equal(await page.locator('.prose th').first().innerText(), 'a\nb');
   assert.deepEqual(await page.locator('.prose :is(sub, sup, kbd)').allTextContents(), ['2', '2', 'Ctrl']);
-  assert.deepEqual(await page.locator('.prose p').allInnerTexts(), ['See[^1] <sub class="toast" onclick="x">low <b>bold</b>', '[^1]: the note', 'end']);
+  assert.deepEqual(await page.locator('.prose p').allInnerTexts(), ['See[^a-z] <sub class="toast" onclick="x">low <b>bold</b>', 'end']);
+});
+
+test('footnotes: a mark is raised and has its note at hand, notes stand where the answer has them', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  const text = 'One[^1], two[^Two] and [^none].\n[^1]: the *first*\n[^two]: the <b>"second"</b>\n\n    of two paragraphs\n\nend[^late]\n\n```\n[^1]: code\n```\n\n[^late]:\n    - a\n    - b';
+  const deep = `${'[^1]: > - '.repeat(2000)}x`;
+  const fake = await FakeSession.route(page, [['say', text], ['say', deep]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 2);
+  const look = (turn) =>
+    page.locator(turn).locator('.prose').evaluate((prose) => [
+      [...prose.querySelectorAll('p > sup')].map(({ textContent, title }) => [textContent, title]),
+      [...prose.querySelectorAll('.notes > li')].map((li) => li.innerText.replace(/\s+/g, ' ')),
+      prose.querySelectorAll('.notes em, .notes li li').length,
+      prose.querySelector('p').innerText,
+      prose.querySelector('pre').innerText,
+    ]);
+  const wanted = [
+    [['1', 'the *first*'], ['Two', 'the <b>"second"</b>\n\nof two paragraphs'], ['late', '- a\n- b']],
+    ['1 the first', 'two the <b>"second"</b> of two paragraphs', 'late a b'],
+    3,
+    'One1, twoTwo and [^none].',
+    '[^1]: code',
+  ];
+  assert.deepEqual(await look('.turn[data-turn="0"]'), wanted);
+  await fake.begin('Again');
+  for (const piece of text.match(/[^]{1,7}/g)) {
+    fake.delta(piece);
+    await page.evaluate(() => new Promise(requestAnimationFrame));
+  }
+  fake.done();
+  await settled(page, 3);
+  assert.deepEqual(await look('.turn:last-child'), wanted, 'streamed');
 });
 
 test('details are closed under their summary, with Markdown inside, in each other and in tables', async (t) => {

@@ -6,6 +6,7 @@ import { h, iconButton } from '../dom.js';
 import { loaded, onceLoaded, part } from '../late.js';
 import { t } from '../text.js';
 import { details } from './details.js';
+import { footnotes } from './footnotes.js';
 import { languageLabel } from './language_label.js';
 import { maths } from './maths.js';
 import { sanitize } from './sanitize.js';
@@ -43,11 +44,6 @@ function emStrong(src, masked, before) {
   return work > 0 ? Tokenizer.prototype.emStrong.call(this, src, masked, before) : undefined;
 }
 
-/** A link's address; that of a footnote is its text, which stays. @this {Tokenizer} @param {string} src @returns {any} */
-function def(src) {
-  return /^ {0,3}\[\^/.test(src) ? undefined : Tokenizer.prototype.def.call(this, src);
-}
-
 /** Markup that an answer may have: it has no attributes. */
 const HARMLESS = /^<(?:br ?\/?|\/?(?:sub|sup|kbd|details|summary))>$/i;
 
@@ -57,8 +53,8 @@ const escape = (text) => text.replace(/[&<>"']/g, (c) => `&#${c.charCodeAt(0)};`
 const marked = new Marked({
   gfm: true,
   breaks: true,
-  extensions: [...maths(escape), details(nest)],
-  tokenizer: { blockquote: nested('blockquote'), list: nested('list'), emStrong, def },
+  extensions: [...maths(escape), details(nest), ...footnotes(escape, nest)],
+  tokenizer: { blockquote: nested('blockquote'), list: nested('list'), emStrong },
   renderer: {
     html: ({ text }) => (HARMLESS.test(text.trim()) ? text : escape(text)),
     image: ({ href, text }) => `<a href="${escape(href)}">${escape(text || href)}</a>`,

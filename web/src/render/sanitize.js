@@ -35,7 +35,7 @@ const TAGS = [
 ];
 const ATTRIBUTES = ['href', 'title', 'class', 'align', 'start', 'open'];
 // Classes of the renderers. Other classes could make an answer look like a part of the page.
-const CLASS = /^(?:task|maths|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
+const CLASS = /^(?:task|maths|notes|language-[\w+#.-]{1,32}|hljs-[a-z_-]+|[a-z]+_{1,3})$/;
 
 purify.addHook('uponSanitizeAttribute', (_node, data) => {
   if (data.attrName === 'class')

@@ -16,7 +16,7 @@ import { blocksOf, isClosed, renderBlocks } from './markdown.js';
 const OPEN_LIMIT = 20000; // a longer open end is shown as plain text until it closes
 const LOOK_AGAIN = 8192; // ... checked after this many characters
 // Later lines can change these blocks, so such a block stays open even before the last one.
-const REACHING = new Set(['list', 'blockquote', 'table', 'html']);
+const REACHING = new Set(['list', 'blockquote', 'table', 'html', 'notes']);
 
 /**
  * Closes an unfinished emphasis or code span, so that no bare asterisks show while the text streams.
