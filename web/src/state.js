@@ -7,6 +7,7 @@
 //
 // A session is a tree of turns; a transcript holds the current path, from its first turn to its head. When any client
 // moves the head, the page shortens its path or asks for the new one.
+import { plainExcerpt } from './excerpt.js';
 import { onFrame, runNow } from './frame.js';
 import { chosenModel, setUnsent, unsent } from './prefs.js';
 import { t } from './text.js';
@@ -33,12 +34,12 @@ import { adoptTurn } from './turns.js';
  *   A message that the server has not accepted yet. The browser stores it until it is a turn or is discarded.
  *   slow: it has taken long enough to show. after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
- *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: string, pending: Pending[], logTokens: number,
+ *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: {reason: string, message: string} | null, pending: Pending[], logTokens: number,
  *   generation: number, target: number | null, values?: Record<string, any>}} Chat
  *   A transcript. local: the session is not open on the server yet. values: what to open it with.
  *   target: a turn to go to as soon as it is drawn. opened: this connection is attached to it.
  *   more: there are earlier turns. reading: some of them are being loaded.
- *   stalled: why the server cannot save events, and so does not send them; '' if it can.
+ *   stalled: why the server cannot save events, and so does not send them; null if it can.
  *   stale: the path has changed; events are ignored until its state comes. generation: grows when all turns are
  *   replaced.
  * @typedef {{system: string | null, model?: string, task?: string, sampling?: Record<string, any>}} Fresh
@@ -184,7 +185,7 @@ const UNMARKED = { pinned: false, archived: false, shared: false }; // what the 
 export function setListPage(sessions, cursor, append) {
   if (!append) state.list.found.clear();
   for (const { found, ...session } of sessions) {
-    if (found) state.list.found.set(session.id, found);
+    if (found) state.list.found.set(session.id, { ...found, parts: plainExcerpt(found.parts) });
     putSession({ ...state.sessions.get(session.id), ...UNMARKED, ...session }); // they have no whole prompt
   }
   const ids = append ? state.list.ids : [];
@@ -265,7 +266,7 @@ export function addChat(id, local) {
     more: false,
     reading: false,
     stale: false,
-    stalled: '',
+    stalled: null,
     pending: unsent(id).map(asFailed),
     logTokens: 0,
     generation: 0,
@@ -330,7 +331,7 @@ export function setTranscript(chat, frame) {
     seq: frame.seq,
     more: frame.more,
     stale: false,
-    stalled: '',
+    stalled: null,
     logTokens: frame.session.n_tokens,
   });
   if (!kept) chat.generation++;
