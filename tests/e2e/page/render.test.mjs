@@ -96,7 +96,7 @@ test('footnotes: a mark is raised and has its note at hand, notes stand where th
       prose.querySelector('pre').innerText,
     ]);
   const wanted = [
-    [['1', 'the *first*'], ['Two', 'the <b>"second"</b>\n\nof two paragraphs'], ['late', '- a\n- b']],
+    [['1', 'the first'], ['Two', 'the <b>"second"</b>\n\nof two paragraphs'], ['late', 'a\nb']],
     ['1 the first', 'two the <b>"second"</b> of two paragraphs', 'late a b'],
     3,
     'One1, twoTwo and [^none].',

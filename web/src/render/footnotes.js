@@ -2,10 +2,13 @@
 // Footnotes: "word[^1]" and, where the note stands, "[^1]: the note". A mark whose note is not there (yet) stays text:
 // "[^a-z]" is no footnote. Notes stay where the answer has them, since it may still grow.
 
+import { plainExcerpt } from '../excerpt.js';
+
 const LABEL = '\\[\\^([^\\]\\s]{1,100})\\]';
 const NOTE = new RegExp(`^ {0,3}${LABEL}:[ \\t]*`);
 const NEXT_NOTE = new RegExp(`\\n(?= {0,3}${LABEL}:)`);
 const MARK = new RegExp(`^${LABEL}`);
+const HINT = 300; // characters of a note that its marks have as their hint: many marks may have the same
 const MOST = 4000; // characters in which a note may end a paragraph: all of the text would take too long
 
 /** The end of a note: before the next one, or an empty line without an indented one behind it. @param {string} src */
@@ -39,7 +42,7 @@ export const footnotes = (escape, nest) => [
           const raw = src.slice(0, endOf(src));
           const note = { label: head[1], tokens: /** @type {any[]} */ ([]) };
           const text = raw.slice(head[0].length).replace(/\n(?: {4}|\t)/g, '\n').trim();
-          this.lexer.tokens.links[`^${head[1].toLowerCase()}`] ??= { href: '#', title: text };
+          this.lexer.tokens.links[`^${head[1].toLowerCase()}`] ??= { href: '#', title: plainExcerpt([text.slice(0, HINT)])[0].trim() };
           this.lexer.blockTokens(text, note.tokens);
           token.notes.push(note);
           token.raw += raw;

@@ -5,7 +5,8 @@
 // again. flush() parses only the open end, so its cost depends on the last one or two blocks, not on the answer.
 // finish() parses the whole text and redraws the blocks that differ (a link defined later, a list that continues after
 // a blank line). reopen() lets a finished text grow again.
-import { blocksOf, isClosed, renderBlocks } from './markdown.js';
+import { renderBlocks } from './markdown.js';
+import { blocksOf, isClosed } from './markup.js';
 
 /** @typedef {import('marked').Token} Token */
 /**
