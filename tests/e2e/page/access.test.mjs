@@ -263,6 +263,20 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await page.waitForSelector('.token-detail dd');
     await fits('a token');
     await page.keyboard.press('Escape');
+    await page.click('.header [data-toggle=sidebar]');
+    await page.click('.item-menu');
+    await page.locator('.menu-item').nth(-2).click();
+    await page.locator('.manage-list input').first().check();
+    await fits('several chats');
+    const [title, ...rows] = await page.evaluate(() => [
+      document.querySelector('.manage-title').scrollWidth - document.querySelector('.manage-title').clientWidth,
+      ...[...document.querySelectorAll('.manage-dialog .dialog-actions button')].map((button) => button.getBoundingClientRect().top),
+    ]);
+    assert.equal(title, 0, 'a whole title');
+    if (locale === 'en') assert.equal(new Set(rows).size, 1, 'the buttons in one row');
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.manage-dialog', { state: 'detached' });
+    await page.keyboard.press('Escape');
     await page.fill('#message', 'word '.repeat(9000));
     await page.click('button.send');
     await page.waitForSelector('.problem-actions');

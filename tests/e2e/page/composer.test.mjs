@@ -106,3 +106,13 @@ test('the buttons below an answer stand at its left edge, also while it grows', 
   const left = (await page.locator('.turn .prose').boundingBox()).x;
   for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);
 });
+
+test('they stand there also where an answer has versions and can go on', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await FakeSession.route(page, [['One', 'First.'], ['Two', 'Second', { finish_reason: 'length', parent: 0, siblings: [1, 2], inputs: [1, 1] }]]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 2);
+  for (const also of ['.versions', '[data-action=continue]']) assert.ok(await page.locator(`.turn[data-turn="1"] ${also}`).isVisible(), also);
+  const [first, second] = await page.locator('[data-action=copy-answer]').evaluateAll((all) => all.map((button) => button.getBoundingClientRect().x));
+  assert.equal(first, second);
+});

@@ -38,9 +38,9 @@ export class AnswerFoot {
     this.element = h(
       'footer',
       { class: 'message-foot' },
-      this.goOn,
-      this.versions,
       h('div', { class: 'foot-buttons' }, this.copy, this.edit, this.again, this.more),
+      this.versions,
+      this.goOn,
       this.facts,
     );
     this.versionsMemo = newMemo();
