@@ -2,7 +2,6 @@
 // Sends messages, and opens the session that the first one begins.
 import { isCode, newId, newKey, reload, request, sentence, setHash, show, tell } from './actions.js';
 import { asText } from './format.js';
-import * as prefs from './prefs.js';
 import { RequestError } from './socket.js';
 import {
   addChat,
@@ -12,6 +11,7 @@ import {
   isFull,
   lastTurn,
   model,
+  nextChat,
   nextModel,
   pendingAccepted,
   runningTurn,
@@ -102,29 +102,16 @@ async function deliver(chat, key, content) {
   }
 }
 
-/** The members of session.open beside the id: the user's values for new sessions, within the model's limits. */
+/** The members of session.open beside the id. @returns {Record<string, any>} */
 function newSessionValues() {
-  const { sampling, system, ...lengths } = prefs.newSession();
-  const known = nextModel();
-  const values = /** @type {Record<string, any>} */ ({});
-  for (const [name, value] of Object.entries(lengths)) {
-    const most =
-      name === 'session_len'
-        ? known?.max_session_len
-        : name === 'memory_len'
-          ? known?.max_memory_len
-          : undefined;
-    if (typeof value === 'number') values[name] = most ? Math.min(value, most) : value;
-  }
-  const { fresh } = state;
-  const prompt = fresh.system ?? system;
-  const given = fresh.sampling ?? sampling;
-  if (prompt) values.system = prompt;
-  const wanted = fresh.model ?? (known?.name === prefs.chosenModel() ? known.name : '');
-  if (wanted) values.model = wanted;
-  if (fresh.task && known?.prompt_tasks?.some(({ task }) => task === fresh.task)) values.prompt_task = fresh.task;
-  if (given && Object.keys(given).length) values.sampling = given;
-  return values;
+  const { model, task, system, sampling, ...lengths } = nextChat();
+  return {
+    ...lengths,
+    ...(system && { system }),
+    ...(model && { model }),
+    ...(task && { prompt_task: task }),
+    ...(Object.keys(sampling).length && { sampling }),
+  };
 }
 
 /** @type {Map<string, Promise<void>>} what is being opened: two messages sent at once open one session */

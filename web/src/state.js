@@ -9,7 +9,7 @@
 // moves the head, the page shortens its path or asks for the new one.
 import { plainExcerpt } from './excerpt.js';
 import { onFrame, runNow } from './frame.js';
-import { chosenModel, setUnsent, unsent } from './prefs.js';
+import { chosenModel, newSession, setUnsent, unsent } from './prefs.js';
 import { t } from './text.js';
 import { adoptTurn } from './turns.js';
 
@@ -128,6 +128,26 @@ export const model = (name) =>
   state.connection.models.find((m) => m.name === name) ?? state.connection.models[0] ?? null;
 /** The model of the chat that has not begun: carried over from another session, the user's last choice, or the first. */
 export const nextModel = () => model(state.fresh.model ?? chosenModel());
+/** @param {number | undefined} value @param {number} [most] */
+const within = (value, most = Infinity) => (typeof value === 'number' ? Math.min(value, most) : undefined);
+/**
+ * What the next chat begins with: what was chosen for it, else the user's values for all new chats, within its model's
+ * limits. model: '' for the server's first. Lengths: undefined for the model's.
+ */
+export function nextChat() {
+  const { fresh } = state;
+  const { system = '', sampling = {}, session_len, memory_len, sink_len } = newSession();
+  const known = nextModel();
+  return {
+    model: fresh.model ?? (known?.name === chosenModel() ? known.name : ''),
+    task: known?.prompt_tasks?.some(({ task }) => task === fresh.task) ? fresh.task : '',
+    system: fresh.system ?? system,
+    sampling: fresh.sampling ?? sampling,
+    session_len: within(session_len, known?.max_session_len),
+    memory_len: within(memory_len, known?.max_memory_len),
+    sink_len: within(sink_len),
+  };
+}
 /** @param {Chat} chat @param {number} number @returns {Turn | null} */
 export function turnOf(chat, number) {
   for (let i = chat.turns.length - 1; i >= 0; i--) if (chat.turns[i].turn === number) return chat.turns[i];

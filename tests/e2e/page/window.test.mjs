@@ -1,7 +1,7 @@
 // A conversation longer than the model's window: the meter, the transcript and one sentence tell what the model no longer sees.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { newContext, newPage, sharedServer } from './browser.mjs';
+import { newContext, newPage, sharedServer, soon } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const server = await sharedServer();
@@ -80,4 +80,13 @@ test('a long conversation that is opened from the list has not just become too l
   await page.click('.item-link');
   await page.waitForSelector('.window-line', { state: 'attached' });
   assert.equal(await page.locator('.toast').count(), 0);
+});
+
+test('the meter of a new chat has the length that the chat will get: no more than its model’s', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await page.addInitScript(() => localStorage.setItem('parley.new-session', '{"session_len":5000000}'));
+  await FakeSession.route(page);
+  await page.goto(server.url);
+  await page.waitForSelector('.context:visible');
+  await soon(async () => assert.match(await page.locator('.context').innerText(), /0 \/ 1,000,000$/));
 });

@@ -2,9 +2,9 @@
 // What the next session starts with, beside the values of all new sessions: a system prompt of its own, or the latest
 // messages of a session that is full.
 import { show } from '../actions.js';
-import { h } from '../dom.js';
-import { newSession, setChosenModel } from '../prefs.js';
-import { currentChat, currentSession, nextModel, setFresh, state, subscribe } from '../state.js';
+import { h, newMemo } from '../dom.js';
+import { setChosenModel } from '../prefs.js';
+import { currentChat, currentSession, nextChat, nextModel, setFresh, state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { exchangesOf, joined } from '../turns.js';
 import { addMessage, field } from './message_field.js';
@@ -51,14 +51,13 @@ export function continueElsewhere() {
 function picker(id, label, onchange) {
   const select = h('select', { id, onchange: () => onchange(select.value) });
   const box = h('div', { class: 'fresh-model' }, h('label', { for: id }, label), select);
+  const memo = newMemo();
   return {
     box,
     /** @param {Array<[string, string]>} options value and text @param {string} value @param {number} least */
     draw(options, value, least) {
       box.hidden = options.length < least;
-      const shown = [...select.options].map((option) => option.value);
-      if (shown.join('\n') !== options.map(([name]) => name).join('\n'))
-        select.replaceChildren(...options.map(([name, text]) => h('option', { value: name }, text)));
+      memo(options, () => select.replaceChildren(...options.map(([name, text]) => h('option', { value: name }, text))));
       select.value = value;
     },
   };
@@ -75,8 +74,7 @@ export function modelPicker() {
     const chosen = nextModel();
     models.draw(state.connection.models.map(({ name }) => [name, name]), chosen?.name ?? '', 2);
     const known = (chosen?.prompt_tasks ?? []).map(({ task }) => task);
-    const { task = '' } = state.fresh;
-    tasks.draw([['', t('None')], ...known.map((name) => /** @type {[string, string]} */ ([name, name]))], known.includes(task) ? task : '', 2);
+    tasks.draw([['', t('None')], ...known.map((name) => /** @type {[string, string]} */ ([name, name]))], nextChat().task ?? '', 2);
   };
   drawPicker();
   return h('div', { class: 'fresh-choices' }, models.box, tasks.box);
@@ -106,7 +104,7 @@ export function systemField() {
   );
   summary.addEventListener('click', () => requestAnimationFrame(() => area.scrollIntoView({ block: 'nearest' })));
   function draw() {
-    const text = state.fresh.system ?? newSession().system ?? '';
+    const text = nextChat().system;
     if (area.value !== text) area.value = text;
     summary.classList.toggle('set', !!text.trim());
     if (state.fresh.system && document.activeElement !== area) box.open = true;

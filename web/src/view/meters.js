@@ -2,8 +2,7 @@
 // How full the session is: one control, with the details behind it, and a notice before the end.
 import { h, icon, newMemo, setText } from '../dom.js';
 import { count, plural, size } from '../format.js';
-import { newSession } from '../prefs.js';
-import { currentChat, currentSession, forgotten, isFull, model, nextModel, runningTurn, subscribe } from '../state.js';
+import { currentChat, currentSession, forgotten, isFull, model, nextChat, nextModel, runningTurn, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { continueElsewhere } from './fresh.js';
 
@@ -67,9 +66,9 @@ function lengths() {
   const known = currentSession();
   const chat = currentChat();
   const defaults = known ? model(known.model) : nextModel();
-  const preset = newSession();
-  const most = known?.session_len ?? preset.session_len ?? defaults?.session_len ?? 1;
-  const window = known?.memory_len ?? preset.memory_len ?? defaults?.memory_len ?? 1;
+  const next = nextChat();
+  const most = known?.session_len ?? next.session_len ?? defaults?.session_len ?? 1;
+  const window = known?.memory_len ?? next.memory_len ?? defaults?.memory_len ?? 1;
   const used = Math.max(known?.n_tokens ?? 0, chat?.logTokens ?? 0);
   const seen = Math.min(used, window);
   // During an answer the cache grows with the log; between turns the server sends its size.

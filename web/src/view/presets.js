@@ -3,8 +3,8 @@
 import { update } from '../actions.js';
 import { h, iconButton, setText } from '../dom.js';
 import { download } from '../files.js';
-import { newSession, presets, setPresets } from '../prefs.js';
-import { currentSession, model, setFresh, state } from '../state.js';
+import { presets, setPresets } from '../prefs.js';
+import { currentSession, model, nextChat, setFresh, state } from '../state.js';
 import { t } from '../text.js';
 import { openContinue } from './continue_panel.js';
 import { openDialog } from './dialog.js';
@@ -143,7 +143,7 @@ export function openPresets() {
     const session = currentSession();
     const inUse = session
       ? { system: session.system ?? '', sampling: session.sampling }
-      : { system: state.fresh.system ?? newSession().system ?? '', sampling: state.fresh.sampling ?? newSession().sampling ?? {} };
+      : nextChat();
     const values = preset ?? inUse;
     const name = h('input', { id: 'preset-name', type: 'text', value: preset?.name ?? '', maxLength: MAX_NAME, autocomplete: 'off', required: true });
     const system = h('textarea', { id: 'preset-system', rows: 5, dir: 'auto', placeholder: t('None'), value: values.system ?? '' });
