@@ -64,15 +64,26 @@ async function inlined(file, options) {
   return outputFiles[0].text.trim();
 }
 const style = await inlined('src/style/app.css', { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
-const boot = await inlined('src/boot.js', { bundle: false, target: ['es2022'] });
+// A start whose module other chunks import, too, is a file of some 200 bytes that only imports the module's chunk: boot.js
+// gets the chunk instead.
+const { outputs } = script.metafile;
+const starts = Object.keys(STARTS).map((name) => {
+  const entry = Object.keys(outputs).find((file) => path.basename(file) === `${name}.js`);
+  const source = outputs[entry].entryPoint;
+  const chunk = Object.keys(outputs).find((file) => outputs[file].inputs[source]?.bytesInOutput > 0);
+  if (chunk !== entry) rmSync(path.join(here, entry));
+  return chunk;
+});
+const plain = await inlined('src/boot.js', { bundle: false, target: ['es2022'] });
+const boot = plain.replace(JSON.stringify(Object.keys(STARTS)), JSON.stringify(starts.map((file) => path.basename(file, '.js'))));
+if (boot === plain) throw new Error('boot.js does not name the starts of the script');
 writeFileSync(path.join(out, 'licenses.txt'), licences());
 // The PNG icons are icon.svg as Chromium draws it in 180, 192 and 512 pixels.
 for (const name of ['favicon.svg', 'icon.svg', 'icon-180.png', 'icon-192.png', 'icon-512.png', 'manifest.webmanifest']) copyFileSync(path.join(here, 'src', name), path.join(out, name));
 
 /** The chunks that a file of the script needs at its start. @param {string} file @returns {string[]} */
 const needs = (file) =>
-  script.metafile.outputs[file].imports.filter(({ kind }) => kind === 'import-statement').flatMap((chunk) => [chunk.path, ...needs(chunk.path)]);
-const starts = Object.keys(STARTS).map((name) => Object.keys(script.metafile.outputs).find((file) => path.basename(file) === `${name}.js`));
+  outputs[file].imports.filter(({ kind }) => kind === 'import-statement').flatMap((chunk) => [chunk.path, ...needs(chunk.path)]);
 const later = (name) => `<link rel="later" href="${name}">`; // boot.js loads them
 const page = readFileSync(path.join(here, 'src/index.html'), 'utf8');
 const files = [...new Set(starts.flatMap((file) => [file, ...needs(file)]))].map((file) => later(path.basename(file)));

@@ -41,7 +41,7 @@ export async function readFile(file) {
   if (file.size > BYTES) throw new Error(t('“{0}” is too large: {1} MiB at most.', name, BYTES >> 20));
   const bytes = new Uint8Array(await file.arrayBuffer());
   const isPdf = String.fromCharCode(...bytes.slice(0, 5)) === '%PDF-';
-  const text = isPdf ? await (await part('pdf')).textOfPdf(bytes) : decode(bytes);
+  const text = isPdf ? await (await part('pdf')).textOfPdf(bytes, t) : decode(bytes);
   if (text === null) throw new Error(t('“{0}” is not text. Text, code and PDF files can be added{1}.', name, TEXT_TYPES.test(file.type) ? t(', in UTF-8') : ''));
   if (!text.trim()) throw new Error(isPdf ? t('“{0}” contains no text: its pages may be images.', name) : t('“{0}” is empty.', name));
   return attachment(name, asText(text).replace(/\r\n?/g, '\n').trimEnd());

@@ -3,7 +3,6 @@
 // page: a worker would need a script address that the content policy does not allow.
 import { getDocument } from 'pdfjs-dist/legacy/build/pdf.mjs';
 import * as worker from 'pdfjs-dist/legacy/build/pdf.worker.mjs';
-import { t } from './text.js';
 
 /** @type {any} */ (globalThis).pdfjsWorker = worker; // pdf.js takes it in place of a worker
 
@@ -16,8 +15,12 @@ function joinItems(items) {
   return text.trim();
 }
 
-/** @param {Uint8Array} bytes @returns {Promise<string>} rejects with a sentence for the user */
-export async function textOfPdf(bytes) {
+/**
+ * @param {Uint8Array} bytes
+ * @param {typeof import('./text.js').t} t not imported: text.js would be a chunk of its own, of half a kB
+ * @returns {Promise<string>} rejects with a sentence for the user
+ */
+export async function textOfPdf(bytes, t) {
   const task = getDocument({ data: bytes, disableFontFace: true, useSystemFonts: false, useWasm: false, useWorkerFetch: false, isEvalSupported: false, verbosity: 0 });
   try {
     const pdf = await task.promise;

@@ -20,7 +20,6 @@ import {
   setChat,
   setFresh,
   setPending,
-  state,
 } from './state.js';
 import { toast } from './notices.js';
 import { t } from './text.js';

@@ -121,3 +121,14 @@ test('the page itself never scrolls: an edited message and its versions stay wit
   await settled(page, 3);
   assert.equal(await beyond(), 0);
 });
+
+test('scrollbars have the colours of the theme wherever the page scrolls', { skip }, async (t) => {
+  const page = await openPage(t, server, { hash: '#/server' });
+  await page.waitForSelector('.tile dd');
+  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.waitForSelector('.settings[open]');
+  const colours = await page.evaluate(() =>
+    [...document.querySelectorAll('.scroller, .session-list, .tiles, .settings .panel, pre')].map((one) => [one.className, getComputedStyle(one).scrollbarColor]));
+  assert.ok(colours.length >= 3);
+  assert.deepEqual(colours.filter(([, colour]) => colour === 'auto'), []);
+});

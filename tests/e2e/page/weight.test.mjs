@@ -41,6 +41,7 @@ test('the first view is under 90 kB compressed, and what is loaded later has its
   for (const path of readdirSync(BUILT)) if (named(`/${path}`)) paths.add(`/${path}`);
   const later = Object.fromEntries(Object.keys(LATER).map((name) => [name, 0]));
   let first = 0;
+  const tiny = [];
   for (const path of paths) {
     const { bytes, answer } = await fetchRaw(path);
     assert.equal(answer.statusCode, 200, path);
@@ -48,11 +49,13 @@ test('the first view is under 90 kB compressed, and what is loaded later has its
     assert.equal(answer.headers['cache-control'], /-[A-Z0-9]{8}\.js$/.test(path) ? 'max-age=31536000, immutable' : 'no-cache', path);
     if (named(path)) later[named(path)] += bytes;
     else first += bytes;
+    if (path.endsWith('.js') && bytes < 1000) tiny.push(path);
     // The second time nothing of it goes.
     const again = await fetchRaw(path, { 'if-none-match': answer.headers.etag });
     assert.deepEqual([again.answer.statusCode, again.bytes], [304, 0], path);
   }
   t.diagnostic(`${paths.size} files, ${first} bytes for the first view, later ${JSON.stringify(later)}`);
   assert.ok(first < FIRST, `${first} bytes for the first view`);
+  assert.ok(tiny.length < 2, `requests for next to nothing: ${tiny}`); // the bundler's own helpers, which all chunks share
   for (const [name, most] of Object.entries(LATER)) assert.ok(later[name] > 0 && later[name] < most, `${name}: ${later[name]} bytes`);
 });

@@ -1,7 +1,7 @@
 // @ts-check
 // Formulas: TeX to MathML, which the browser draws. A part of its own (Temml), loaded with the first formula.
-import createPurify from 'dompurify';
 import temml from 'temml';
+import { createPurify } from './sanitize.js';
 
 // An instance of its own: the one of sanitize.js lets no MathML through.
 const purify = createPurify(window);
