@@ -204,8 +204,8 @@ $(LIB): $(OBJ) $(B)/cuda-$(CUDA) $(B)/grpc-$(GRPC) $(B)/mpi-$(MPI)
 	@rm -f $@
 	ar rcs $@ $(OBJ)
 # Hundreds of programs with the whole library: the fastest linker that is here. gold, which comes with binutils, takes
-# half of ld's time.
-TEST_LINKER := $(firstword $(foreach l,mold lld gold,$(if $(shell command -v ld.$(l) 2>/dev/null),-fuse-ld=$(l))))
+# 0.13 s of processor time for test_ring, ld 0.16 s and lld 0.17 s.
+TEST_LINKER := $(firstword $(foreach l,mold gold lld,$(if $(shell command -v ld.$(l) 2>/dev/null),-fuse-ld=$(l))))
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
 	$(CC) $(LDFLAGS) $(TEST_LINKER) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
