@@ -318,11 +318,14 @@ int websocket_open(struct net *n, struct err *err) {
     buf_init(&n->tx, TX_MAX_BYTES + LWS_PRE);
     TRY(gate_open(&n->gate, &n->loop, on_gate_passed, err));
     n->context = lws_create_context(&info);
-    if (!n->context)
-        return err_set(
-            err, E_UNSUPPORTED, "libwebsockets does not start on libuv (%s): %s", first_error,
-            strstr(first_error, "No such file") ? "install its package libwebsockets-evlib-uv"
-                                                : "the process may have too little memory");
+    if (!n->context) {
+        const bool tight =
+            strstr(first_error, "failed to map") || strstr(first_error, "Cannot allocate");
+        return err_set(err, E_UNSUPPORTED, "libwebsockets does not start on libuv (%s): %s",
+                       *first_error ? first_error : "it does not say why",
+                       tight ? "the process may have too little memory"
+                             : "is its package libwebsockets-evlib-uv installed?");
+    }
     n->vhost = lws_create_vhost(n->context, &info);
     return n->vhost ? 0 : err_set(err, E_IO, "libwebsockets makes no server");
 }

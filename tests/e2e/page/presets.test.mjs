@@ -45,7 +45,7 @@ test('a preset is made from the keyboard, and gives a new chat its system prompt
   assert.equal(await page.getAttribute('#message', 'aria-activedescendant'), 'slash-0');
   await page.press('#message', 'Tab');
   await soon(async () => assert.equal(await page.inputValue('#message'), ''));
-  assert.equal(await page.inputValue('#fresh-system'), 'You are brief.');
+  await soon(async () => assert.equal(await page.inputValue('#fresh-system'), 'You are brief.')); // drawn in the next frame
   await ask(page, 'Hello.');
   const session = await stored(sessionOf(page));
   assert.deepEqual([session.system, session.sampling], ['You are brief.', { temperature: 0, max_tokens: 5 }]);
