@@ -12,8 +12,14 @@ enum { VOCAB = 100, WIDTH = 8 };
 static struct engine_info info = {.n_vocab = VOCAB, .width = WIDTH};
 static struct served_model model = {.info = &info};
 
-const struct served_model *service_hold_model(const struct service *s, const char *name) {
-    return strcmp(name, "m") == 0 ? &model : NULL;
+const struct served_model *service_hold_asked_model(const struct service *s, const char *name,
+                                                    struct err *err) {
+    if (name && strcmp(name, "m") == 0) return &model;
+    if (name && *name)
+        err_set(err, E_NOTFOUND, "no such model");
+    else
+        err_set(err, E_INVAL, "the name is missing");
+    return NULL;
 }
 void placement_drop(const struct served_model *m) {
     FUZZ_CHECK(!m || m == &model);
