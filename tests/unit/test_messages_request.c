@@ -203,7 +203,11 @@ static void what_is_missing_or_of_the_wrong_kind(void **state) {
     read_as(MESSAGES_ANSWER, "{\"model\":\"m\",\"messages\":[" USER "]}");
     assert_string_equal(got.failure.message, "max_tokens: Field required");
     read_as(MESSAGES_ANSWER, "{\"max_tokens\":1,\"messages\":[" USER "]}");
-    assert_string_equal(got.failure.message, "model: Field required");
+    assert_int_equal(got.failure.status, 0);
+    assert_string_equal(got.model, ""); // the server's one
+    read_as(MESSAGES_ANSWER, "{\"model\":3,\"max_tokens\":1,\"messages\":[" USER "]}");
+    assert_string_equal(got.failure.message,
+                        "model: must be the name of a model; GET /v1/models lists them");
     read_as(MESSAGES_ANSWER, "{\"model\":\"m\",\"max_tokens\":-1,\"messages\":[" USER "]}");
     assert_string_equal(got.failure.message, "max_tokens: must be at least 0");
     read_as(MESSAGES_ANSWER, "[]");
