@@ -131,9 +131,17 @@ __device__ __forceinline__ void tma_load_bytes(uint32_t to, const void *from, in
 }
 
 // --- clusters ------------------------------------------------------------------------------------
+// The two halves of cluster_sync. Between them the cluster's other blocks may not have begun yet, so that their shared
+// memory is not theirs to write to.
+__device__ __forceinline__ void cluster_meet(void) {
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait(void) {
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
 __device__ __forceinline__ void cluster_sync(void) { // all threads of all its blocks
-    asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
-                     : "memory");
+    cluster_meet();
+    cluster_wait();
 }
 // The same place in the shared memory of block `rank` of the cluster.
 __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) {
@@ -145,7 +153,7 @@ __device__ __forceinline__ uint32_t cluster_address(uint32_t address, int rank) 
 __device__ __forceinline__ void cluster_arrive(uint32_t bar) {
     asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(bar) : "memory");
 }
-// To an address by cluster_address; the other block reads it behind a cluster_sync.
+// To an address by cluster_address, in a block that has begun (a cluster_wait); it reads it behind a cluster_sync.
 __device__ __forceinline__ void cluster_store(uint32_t to, float v) {
     asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(to), "f"(v) : "memory");
 }

@@ -47,6 +47,7 @@ __global__ void __launch_bounds__(THREADS)
     const int rank = (int)blockIdx.x, words = a.cols / 8;
     const int first = rank * j.each, n = min(j.each, j.route.n_experts - first);
     const int64_t row = blockIdx.y;
+    cluster_meet(); // all blocks begin before the first logit is sent
     pdl_trigger();
     const uint4 *w = (const uint4 *)((const T *)a.w + (int64_t)first * a.ld);
     for (int i = (int)threadIdx.x; i < n * words; i += THREADS)
@@ -61,6 +62,7 @@ __global__ void __launch_bounds__(THREADS)
                                   []() { __syncthreads(); });
     copy_wait<0>();
     __syncthreads();
+    cluster_wait();
     float *logits = (float *)(shared + at.logits);
     const uint32_t there = cluster_address(shared_address(logits), 0);
     for (int e = warp; e < n; e += WARPS) {
