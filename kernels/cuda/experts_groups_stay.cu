@@ -209,7 +209,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int i = 0; i < 2; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const float of_row = groups_sum<T, KIND>(sum[i][r]);
+                const float of_row = groups_sum<T, KIND>(sum[i][r], s.m);
                 if (lane % 4 == 0) here[i * TILE + r * 8 + g] = of_row;
             }
         mbarrier_arrive(FULL + c % BUFFERS);

@@ -80,13 +80,7 @@ __device__ __forceinline__ void put_digits(char *to, struct digits_unit *units, 
          make_float2(__uint_as_float((exponent - 25u) << 23) / 257.0f, 0.0f)}};
 }
 
-// c += A B, of 16 and of 32 columns.
-__device__ __forceinline__ void mma_bytes(int32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t b) {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
-                 "{%0,%1,%2,%3};"
-                 : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3])
-                 : "r"(a0), "r"(a1), "r"(b));
-}
+// c += A B.
 __device__ __forceinline__ void mma_bytes(int32_t (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2,
                                           uint32_t a3, uint32_t b0, uint32_t b1) {
     asm volatile("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
@@ -99,11 +93,7 @@ __device__ __forceinline__ void mma_bytes(int32_t (&c)[4], uint32_t a0, uint32_t
 struct digits_sums {
     int32_t low[4] = {}, high[4] = {};
 
-    // Columns of a tile: words of rows g and g + 8, and x of both h. 32 of one word, 64 of two.
-    __device__ __forceinline__ void add(uint32_t top, uint32_t bottom, uint32_t x0, uint32_t x1) {
-        mma_bytes(low, top & 0x0f0f0f0fu, bottom & 0x0f0f0f0fu, x0);
-        mma_bytes(high, top & 0xf0f0f0f0u, bottom & 0xf0f0f0f0u, x1);
-    }
+    // 64 columns of a tile: two words of rows g and g + 8, and x of both h.
     __device__ __forceinline__ void add(uint32_t top, uint32_t bottom, uint32_t next_top,
                                         uint32_t next_bottom, uint4 x) {
         constexpr uint32_t odd = 0xf0f0f0f0u, even = 0x0f0f0f0fu;

@@ -3,7 +3,10 @@
 //
 // W is A of the tensor cores' products. Not bytes but instructions are the bound (README.md, "Weights of few bits"):
 //   integer codes   multiplied as integers by the digits of x (groups_digits.cuh): one logical operation for four codes
-//   e2m1            multiplied as numbers of T; x is each of B's eight columns
+//   e2m1            multiplied as numbers of T
+//
+// Units, the columns that share a scale, have columns of B for themselves: e2m1 up to eight of them, and integer codes of less
+// than a chunk two. So their sums are ended together, by different lanes.
 #pragma once
 #include "kernels/cuda/groups_digits.cuh"
 #include "kernels/cuda/hopper.cuh"
@@ -36,8 +39,10 @@ template <int KIND>
 __host__ __device__ constexpr int groups_scale_row() { // bytes of a tile's and group's scales
     return 16 * (KIND == GROUPS_OFFSETS ? 8 : 4);
 }
+constexpr int NUMBERS_ZEROS = STEP_COLUMNS * 2; // where 16 bytes of zeros lie behind a step's x
 template <int KIND> __host__ __device__ constexpr int groups_x_step() { // bytes of a step's x
-    return KIND == GROUPS_NUMBERS ? STEP_COLUMNS * 2 : STEP_COLUMNS / DIGITS_COLUMNS * DIGITS_BYTES;
+    return KIND == GROUPS_NUMBERS ? NUMBERS_ZEROS + 16
+                                  : STEP_COLUMNS / DIGITS_COLUMNS * DIGITS_BYTES;
 }
 
 // A matrix in steps.
@@ -75,9 +80,10 @@ __device__ __forceinline__ void put_steps(char *x_here, struct digits_unit *unit
         // + 9.
         const uint32_t factor = pack2<T>(e2m1_codes<T>::x_factor, e2m1_codes<T>::x_factor);
         for (int step = first; step < m.steps; step += stride) {
-            const int v = step * 32 + lane;
-            const uint4 raw = load(v);
-            char *to = x_here + v / 16 * (GROUPS_CHUNK * 2) + v % 16 / 2 * 8 + v % 2 * 4;
+            const uint4 raw = load(step * 32 + lane);
+            char *here = x_here + step * groups_x_step<KIND>();
+            char *to = here + lane / 16 * (GROUPS_CHUNK * 2) + lane % 16 / 2 * 8 + lane % 2 * 4;
+            if (lane == 0) *(uint4 *)(here + NUMBERS_ZEROS) = make_uint4(0, 0, 0, 0);
 #pragma unroll
             for (int t = 0; t < 4; t++) {
                 uint32_t word = word_at(raw, t);
@@ -141,66 +147,78 @@ __device__ __forceinline__ void load_codes(uint4 (&top)[TILES], uint4 (&bottom)[
     }
 }
 
-// By a warp, as groups_step: e2m1 codes.
+// By a warp, as groups_step: e2m1 codes. A step's units are up to eight columns of B, a chunk's where there are more: the
+// lanes of column g have x where the unit is its own, else zeros. So lane (g, t) ends with rows g and g + 8 of units 2t and
+// 2t + 1.
 template <typename T, int TILES>
 __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t from,
                                              const char *x_here, int step,
                                              const struct groups_steps &m) {
     constexpr int row = groups_scale_row<GROUPS_NUMBERS>();
-    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    // Two sums of a tile's unit, so that a product need not wait for the one before. Only those of the first column are
-    // used and reset.
-    float of_unit[TILES][2][4] = {};
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4, shift = m.unit_shift;
+    const char *x_step = x_here + step * groups_x_step<GROUPS_NUMBERS>();
+    const int chunks = min(STEP, m.chunks - step * STEP); // that exist
+    float of_units[TILES][2][4] =
+        {}; // two of each, so that a product need not wait for the one before
 #pragma unroll
     for (int part = 0; part < STEP; part++) {
-        const int chunk = step * STEP + part;
-        if (part && chunk == m.chunks) break;
+        if (part == chunks) break;
         uint4 top[TILES], bottom[TILES];
         load_codes<TILES>(top, bottom, from, part);
 #pragma unroll
         for (int word = 0; word < 4; word++) {
-            const uint4 x = *(const uint4 *)(x_here + chunk * (GROUPS_CHUNK * 2) +
-                                             t * (GROUPS_CHUNK * 2 / 4) + word * 16);
-            uint32_t first[TILES][4], second[TILES][4];
+            const int step16 = part * 8 + 2 * word;
+            const bool first_mine = g == (step16 >> shift) % 8,
+                       second_mine = g == ((step16 + 1) >> shift) % 8;
+            uint4 x = *(const uint4 *)(x_step + (first_mine || second_mine
+                                                     ? part * (GROUPS_CHUNK * 2) +
+                                                           t * (GROUPS_CHUNK * 2 / 4) + word * 16
+                                                     : NUMBERS_ZEROS));
+            if (shift == 0) { // units of 16 columns
+                if (!first_mine) x.x = x.y = 0;
+                if (!second_mine) x.z = x.w = 0;
+            }
 #pragma unroll
             for (int i = 0; i < TILES; i++) {
-                e2m1_codes<T>::pairs(first[i], word_at(top[i], word));
-                e2m1_codes<T>::pairs(second[i], word_at(bottom[i], word));
-            }
+                uint32_t first[4], second[4];
+                e2m1_codes<T>::pairs(first, word_at(top[i], word));
+                e2m1_codes<T>::pairs(second, word_at(bottom[i], word));
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                const int step16 = part * 8 + 2 * word + h;
-#pragma unroll
-                for (int i = 0; i < TILES; i++) {
-                    const uint32_t operand[4] = {first[i][2 * h], second[i][2 * h],
-                                                 first[i][2 * h + 1], second[i][2 * h + 1]};
-                    mma(of_unit[i][h], operand, h ? x.z : x.x, h ? x.w : x.y, T());
-                }
-                // A unit ends with its last column, and with the last chunk.
-                const bool last = step16 == 7 && chunk + 1 == m.chunks;
-                if (((step16 + 1) & ((1 << m.unit_shift) - 1)) && !last) continue;
-#pragma unroll
-                for (int i = 0; i < TILES; i++) {
-                    const uint32_t at = from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes +
-                                                          (step16 >> m.unit_shift) * row + g * 4);
-                    sum[i][0] =
-                        fmaf(load_shared_float(at), of_unit[i][0][0] + of_unit[i][1][0], sum[i][0]);
-                    sum[i][1] = fmaf(load_shared_float(at + 32),
-                                     of_unit[i][0][2] + of_unit[i][1][2], sum[i][1]);
-                    of_unit[i][0][0] = of_unit[i][1][0] = 0.0f;
-                    of_unit[i][0][2] = of_unit[i][1][2] = 0.0f;
+                for (int h = 0; h < 2; h++) {
+                    const uint32_t operand[4] = {first[2 * h], second[2 * h], first[2 * h + 1],
+                                                 second[2 * h + 1]};
+                    mma(of_units[i][h], operand, h ? x.z : x.x, h ? x.w : x.y, T());
                 }
             }
+        }
+        if (shift > 0 && part + 1 < chunks) continue;
+        const int units = shift > 0 ? max(chunks * 8 >> shift, 1) : 8; // that end here
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            float(&of)[2][4] = of_units[i];
+            const uint32_t scales =
+                from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes + g * 4 +
+                                  ((shift > 0 ? 0 : part * 8) + 2 * t) * row);
+#pragma unroll
+            for (int u = 0; u < 2; u++)
+#pragma unroll
+                for (int r = 0; r < 2; r++) {
+                    const float scale =
+                        2 * t + u < units ? load_shared_float(scales + (uint32_t)(u * row + r * 32))
+                                          : 0.0f;
+                    sum[i][r] = fmaf(scale, of[0][2 * r + u] + of[1][2 * r + u], sum[i][r]);
+                    of[0][2 * r + u] = of[1][2 * r + u] = 0.0f;
+                }
         }
     }
 }
 
-// Ends unit u of step `step` of the tiles: their sums times its scale go to the rows' sums.
+// Ends units of step `step` of the tiles, u of this lane: their sums times its scale go to the rows' sums.
 template <int KIND, int TILES>
-__device__ __forceinline__ void end_unit(float (&sum)[TILES][2],
-                                         struct digits_sums (&of_unit)[TILES], uint32_t from,
-                                         const struct digits_unit *units, int step, int u,
-                                         const struct groups_steps &m) {
+__device__ __forceinline__ void end_units(float (&sum)[TILES][2],
+                                          struct digits_sums (&of_unit)[TILES], uint32_t from,
+                                          const struct digits_unit *units, int step, int u,
+                                          const struct groups_steps &m) {
     constexpr int row = groups_scale_row<KIND>();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const float2 of = units[(step * 16 >> m.unit_shift) + u].of[t % 2];
@@ -222,47 +240,41 @@ __device__ __forceinline__ void end_unit(float (&sum)[TILES][2],
     }
 }
 
-// By a warp, as groups_step: integer codes. WIDE: units of a chunk or more.
+// By a warp, as groups_step: integer codes. WIDE: units of a chunk or more. Else columns 0 to 3 of B are an even unit's digits
+// and 4 to 7 the next one's: lanes t 0 and 1 end with the one, t 2 and 3 with the other.
 template <int KIND, int TILES, bool WIDE>
 __device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t from,
                                             const char *x_here, const struct digits_unit *units,
                                             int step, const struct groups_steps &m) {
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const char *digit = x_here + step * groups_x_step<KIND>() + min(g % 4, 2) * 64 + t * 16;
+    const bool words = m.unit_shift == 1; // units of 32 columns, else of 64
     struct digits_sums of_unit[TILES];
 #pragma unroll
     for (int part = 0; part < STEP; part++) {
         const int chunk = step * STEP + part;
         if (part && chunk == m.chunks) break;
-        // A unit ends with its last column, and with the last chunk.
-        const bool last = chunk + 1 == m.chunks;
         uint4 top[TILES], bottom[TILES];
         load_codes<TILES>(top, bottom, from, part);
 #pragma unroll
         for (int half = 0; half < 2; half++) {
-            const uint4 x = *(const uint4 *)(digit + (part * 2 + half) * DIGITS_BYTES);
-            if constexpr (WIDE) {
-#pragma unroll
-                for (int i = 0; i < TILES; i++)
-                    of_unit[i].add(word_at(top[i], half * 2), word_at(bottom[i], half * 2),
-                                   word_at(top[i], half * 2 + 1), word_at(bottom[i], half * 2 + 1),
-                                   x);
-            } else {
-#pragma unroll
-                for (int w = 0; w < 2; w++) {
-                    const int word = half * 2 + w, step32 = part * 4 + word;
-#pragma unroll
-                    for (int i = 0; i < TILES; i++)
-                        of_unit[i].add(word_at(top[i], word), word_at(bottom[i], word),
-                                       w ? x.z : x.x, w ? x.w : x.y);
-                    if (!((2 * step32 + 2) & ((1 << m.unit_shift) - 1)) || (word == 3 && last))
-                        end_unit<KIND, TILES>(sum, of_unit, from, units, step,
-                                              2 * step32 >> m.unit_shift, m);
-                }
+            uint4 x = *(const uint4 *)(digit + (part * 2 + half) * DIGITS_BYTES);
+            if constexpr (!WIDE) {
+                if (g / 4 != (words ? 0 : half)) x.x = x.y = 0;
+                if (g / 4 != (words ? 1 : half)) x.z = x.w = 0;
             }
+#pragma unroll
+            for (int i = 0; i < TILES; i++)
+                of_unit[i].add(word_at(top[i], half * 2), word_at(bottom[i], half * 2),
+                               word_at(top[i], half * 2 + 1), word_at(bottom[i], half * 2 + 1), x);
+            if (!WIDE && (words || half))
+                end_units<KIND, TILES>(sum, of_unit, from, units, step,
+                                       (words ? part * 4 + half * 2 : part * 2) + t / 2, m);
         }
-        if (WIDE && (part || m.unit_shift == 3 || last))
-            end_unit<KIND, TILES>(sum, of_unit, from, units, step, m.unit_shift == 3 ? part : 0, m);
+        // A wide unit ends with its last column, and with the last chunk.
+        if (WIDE && (part || m.unit_shift == 3 || chunk + 1 == m.chunks))
+            end_units<KIND, TILES>(sum, of_unit, from, units, step, m.unit_shift == 3 ? part : 0,
+                                   m);
     }
 }
 
@@ -279,9 +291,11 @@ __device__ __forceinline__ void groups_step(float (&sum)[TILES][2], uint32_t fro
         digits_step<KIND, TILES, false>(sum, from, x_here, units, step, m);
 }
 // By all lanes: the row's sum from their parts, of use in lanes t 0.
-template <typename T, int KIND> __device__ __forceinline__ float groups_sum(float part) {
-    if (KIND == GROUPS_NUMBERS) return part * e2m1_codes<T>::factor;
-    return part + __shfl_xor_sync(0xffffffffu, part, 1);
+template <typename T, int KIND>
+__device__ __forceinline__ float groups_sum(float part, const struct groups_steps &m) {
+    part += __shfl_xor_sync(0xffffffffu, part, 1);
+    if (KIND == GROUPS_NUMBERS || m.unit_shift < 3) part += __shfl_xor_sync(0xffffffffu, part, 2);
+    return KIND == GROUPS_NUMBERS ? part * e2m1_codes<T>::factor : part;
 }
 #endif // PARLEY_SM90A
 

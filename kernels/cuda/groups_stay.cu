@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int i = 0; i < TILES; i++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                const float of_row = groups_sum<T, KIND>(sum[i][r]);
+                const float of_row = groups_sum<T, KIND>(sum[i][r], m);
                 if (t == 0) here[i * 16 + r * 8 + g] = of_row;
             }
         mbarrier_arrive(FULL + (int)(c % BUFFERS));
