@@ -221,6 +221,25 @@ static int add_stack_of(const struct planning *p, const struct gguf_tensor_name 
     return 0;
 }
 
+static bool has_word(const char *words, const char *word) {
+    const size_t n = strlen(word);
+    for (const char *at = words; at && (at = strstr(at, word)); at += n)
+        if ((at == words || at[-1] == ' ') && (at[n] == ' ' || at[n] == '\0')) return true;
+    return false;
+}
+
+// llama.cpp refuses a file that has a tensor it does not load.
+static int check_bias(const struct planning *p, const struct gguf_tensor_name *row,
+                      const struct tensor *bias) {
+    if (has_word("attn_q attn_k attn_v attn_qkv", row->gguf) ||
+        has_word(p->arch->biases, row->gguf))
+        return 0;
+    return err_set(p->err, E_UNSUPPORTED,
+                   "llama.cpp loads no '%s.bias' in the architecture '%s' and would refuse the "
+                   "file: the tensor '%s' has no place in it",
+                   row->gguf, p->arch->name, bias->name);
+}
+
 // The tensor of this row and suffix, if the model has it.
 static int add_row(const struct planning *p, const struct gguf_tensor_name *row, int32_t layer,
                    const char *suffix) {
@@ -230,6 +249,7 @@ static int add_row(const struct planning *p, const struct gguf_tensor_name *row,
         strchr(row->hf, '#') ? model_layer(p->c, layer)->feed.experts.n_experts : 1;
     if (!first && strcmp(suffix, ".bias") != 0) return add_stack_of(p, row, layer, suffix);
     if (!first || n_experts < 1) return 0;
+    if (strcmp(suffix, ".bias") == 0) TRY(check_bias(p, row, first));
     const struct tensor **from = calloc((size_t)n_experts, sizeof(const struct tensor *));
     if (!from) return err_set(p->err, E_NOMEM, "no memory for the list of tensors");
     for (int32_t i = 0; i < n_experts; i++) {

@@ -160,6 +160,7 @@ static const struct gguf_tensor_name gpt_oss_layer[] = {
     {"ffn_up_exps.bias", "mlp.experts.up_proj_bias", AS_IS},
     {"ffn_down_exps.bias", "mlp.experts.down_proj_bias", AS_IS}, MLP_EXPERTS, END};
 
+#define LLAMA_BIASES "attn_output ffn_gate ffn_up ffn_down"
 #define EXPERT_COUNT(HF) {"expert_count", HF}, {"expert_used_count", "num_experts_per_tok"}
 static const struct gguf_key mixtral_keys[] = {EXPERT_COUNT("num_local_experts"), {NULL, NULL}};
 static const struct gguf_key qwen_experts_keys[] = {
@@ -188,8 +189,8 @@ static const struct gguf_key gpt_oss_keys[] = {
     EXPERT_COUNT("num_local_experts"), {"expert_feed_forward_length", "intermediate_size"}, {NULL, NULL}};
 
 static const struct gguf_arch archs[] = {
-    {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .written = true, .layer = mixtral_layer, .keys = mixtral_keys},
-    {.name = "llama", .model_type = "llama", .written = true, .layer = llama_layer},
+    {.name = "llama", .needs = "expert_count", .model_type = "mixtral", .written = true, .biases = LLAMA_BIASES, .layer = mixtral_layer, .keys = mixtral_keys},
+    {.name = "llama", .model_type = "llama", .written = true, .biases = LLAMA_BIASES, .layer = llama_layer},
     {.name = "mistral3", .needs = "attention.temperature_scale", .model_type = "ministral3", .layer = llama_layer,
      .mscale = 1},
     {.name = "mistral3", .model_type = "mistral", .layer = llama_layer},
@@ -205,7 +206,7 @@ static const struct gguf_arch archs[] = {
     {.name = "gemma4", .model_type = "gemma4_text", .written = true, .outer = gemma4_outer, .layer = gemma4_layer, .keys = gemma4_keys,
      .two_ropes = true, .local_theta = 10000, .layer_shapes = true},
     {.name = "phi3", .model_type = "phi3", .written = true, .layer = phi_layer},
-    {.name = "gpt-oss", .model_type = "gpt_oss", .written = true, .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
+    {.name = "gpt-oss", .model_type = "gpt_oss", .written = true, .biases = "attn_output ffn_gate_inp", .layer = gpt_oss_layer, .keys = gpt_oss_keys, .unrounded_yarn = true},
     {.name = "olmo2", .needs = "attention.sliding_window", .model_type = "olmo3", .written = true, .layer = out_norm_layer,
      .two_ropes = true},
     {.name = "olmo2", .model_type = "olmo2", .written = true, .layer = out_norm_layer},
@@ -213,8 +214,8 @@ static const struct gguf_arch archs[] = {
     {.name = "exaone4", .model_type = "exaone4", .written = true, .layer = out_norm_layer,
      .switches = "{\"sliding_window\": null}"},
     {.name = "smollm3", .model_type = "smollm3", .written = true, .layer = llama_layer},
-    {.name = "granite", .model_type = "granite", .written = true, .layer = llama_layer, .keys = granite_keys},
-    {.name = "granitemoe", .model_type = "granitemoe", .written = true, .layer = granite_experts_layer, .keys = granite_keys},
+    {.name = "granite", .model_type = "granite", .written = true, .biases = LLAMA_BIASES, .layer = llama_layer, .keys = granite_keys},
+    {.name = "granitemoe", .model_type = "granitemoe", .written = true, .biases = LLAMA_BIASES, .layer = granite_experts_layer, .keys = granite_keys},
     {.name = "glm4", .model_type = "glm4", .written = true, .layer = glm_layer},
     {.name = "glm4moe", .model_type = "glm4_moe", .written = true, .layer = glm_experts_layer, .keys = glm_experts_keys,
      .sigmoid = true},
@@ -224,9 +225,9 @@ static const struct gguf_arch archs[] = {
     {.name = "cohere2", .model_type = "cohere2", .written = true, .layer = cohere_layer, .keys = cohere_keys},
     {.name = "seed_oss", .model_type = "seed_oss", .written = true, .layer = seed_layer},
     {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .written = true, .layer = hunyuan_layer},
-    {.name = "apertus", .model_type = "apertus", .written = true, .layer = apertus_layer, .values = apertus_values,
+    {.name = "apertus", .model_type = "apertus", .written = true, .biases = "attn_output", .layer = apertus_layer, .values = apertus_values,
      .switches = "{\"hidden_act\": \"xielu\"}"},
-    {.name = "ernie4_5", .model_type = "ernie4_5", .written = true, .layer = qwen_layer},
+    {.name = "ernie4_5", .model_type = "ernie4_5", .written = true, .biases = "attn_output", .layer = qwen_layer},
 };
 // clang-format on
 #define N_ARCHS (sizeof archs / sizeof *archs)

@@ -64,6 +64,9 @@ struct gguf_arch {
     bool latent;  // latent attention: its heads' sizes have keys of their own
     bool sigmoid; // experts are chosen by sigmoids, not by a softmax
     bool written; // `parley quantize --format gguf` writes such files (engine/convert)
+    // Names with a space between, as in `gguf` of the rows: those whose biases llama.cpp loads, besides the biases of
+    // queries, keys and values and those that a row names in full. It refuses a file with any other. NULL: none.
+    const char *biases;
 };
 
 // E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.

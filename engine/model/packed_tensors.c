@@ -55,6 +55,12 @@ static bool is_float(const struct tensor *t) {
     return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
 }
 
+static int misfit_zeros(struct finding *f, const struct matrix *m) {
+    return misfit(f, m,
+                  m->rows % 8 ? "its outputs do not fill the 32-bit words of qzeros"
+                              : "qzeros have another shape");
+}
+
 // AWQ's and GPTQ's: scales (groups, N), zeros (groups, N b / 32).
 static int find_qweight(struct finding *f, struct matrix *m) {
     m->codes = part(f, m->stem, "qweight");
@@ -78,8 +84,8 @@ static int find_qweight(struct finding *f, struct matrix *m) {
         m->kind = CODES_GPTQ;
         m->zero_plus = f->format == PACKED_GPTQ ? 1 : 0;
         if (codes->shape[1] != m->rows) return misfit(f, m, "qweight and scales differ in width");
-        if (!m->zeros || m->zeros->n_dims != 2 || m->rows == 0 || m->zeros->shape[1] * 32 % m->rows)
-            return misfit(f, m, "it has no qzeros");
+        if (!m->zeros || m->zeros->n_dims != 2 || !m->rows) return misfit(f, m, "it has no qzeros");
+        if (m->zeros->shape[1] * 32 % m->rows) return misfit_zeros(f, m);
         m->bits = (int)(m->zeros->shape[1] * 32 / m->rows);
         if (m->bits != 4 && m->bits != 8) return misfit(f, m, "its codes are not of 4 or 8 bits");
         m->cols = codes->shape[0] * 32 / m->bits;
@@ -87,7 +93,7 @@ static int find_qweight(struct finding *f, struct matrix *m) {
     if (m->rows * m->bits % 32 ||
         (m->zeros &&
          (m->zeros->dtype != DTYPE_I32 || !has_shape(m->zeros, m->groups, m->rows * m->bits / 32))))
-        return misfit(f, m, "qzeros have another shape");
+        return misfit_zeros(f, m);
     return 0;
 }
 
@@ -472,70 +478,6 @@ void packed_release_strip(struct strip *s) {
     free(s->zeros);
     free(s->order);
     free(s->scales);
-}
-
-static uint32_t word_at(const uint8_t *bytes, int64_t i) {
-    uint32_t w;
-    memcpy(&w, bytes + 4 * i, sizeof w);
-    return w;
-}
-
-// AWQ: the place in its word of output 8 c + i.
-static int awq_slot(int64_t i) {
-    static const int slots[8] = {0, 4, 1, 5, 2, 6, 3, 7};
-    return slots[i % 8];
-}
-
-void packed_codes(const struct matrix *m, const struct strip *s, int64_t r, int64_t first,
-                  int64_t n, uint8_t *out) {
-    const int bits = m->bits ? m->bits : 8, per_word = 32 / bits, mask = (1 << bits) - 1;
-    const uint8_t *at = s->codes;
-    switch (m->kind) {
-    case CODES_AWQ:
-        at += r / 8 * 4;
-        for (int64_t k = 0; k < n; k++)
-            out[k] = word_at(at, (first + k) * (s->count / 8)) >> (4 * awq_slot(r)) & 15;
-        return;
-    case CODES_GPTQ:
-        at += r * 4;
-        for (int64_t k = 0; k < n; k++)
-            out[k] = (uint8_t)(word_at(at, (first + k) / per_word * s->count) >>
-                                   ((first + k) % per_word * bits) &
-                               (uint32_t)mask);
-        return;
-    case CODES_INTEGERS:
-        at += r * m->codes->shape[1] * 4;
-        for (int64_t k = 0; k < n; k++)
-            out[k] =
-                (uint8_t)(word_at(at, (first + k) / per_word) >> ((first + k) % per_word * bits) &
-                          (uint32_t)mask);
-        return;
-    case CODES_E2M1:
-        at += r * (m->cols / 2);
-        for (int64_t k = 0; k < n; k++) out[k] = at[(first + k) / 2] >> ((first + k) % 2 * 4) & 15;
-        return;
-    case CODES_I8:
-    case CODES_E4M3:
-        memcpy(out, at + r * m->cols + first, (size_t)n);
-        return;
-    }
-}
-
-// The code that stands for 0 in a group of a row.
-int packed_zero_at(const struct matrix *m, const struct strip *s, int64_t row, int64_t g) {
-    if (m->kind == CODES_I8) return (int8_t)s->zeros[row / m->block_rows * m->groups + g];
-    const int per_word = 32 / m->bits, mask = (1 << m->bits) - 1;
-    if (m->kind == CODES_AWQ && s->zeros)
-        return (int)(word_at(s->zeros, g * (m->rows / 8) + row / 8) >> (4 * awq_slot(row))) & 15;
-    if (m->kind == CODES_GPTQ) {
-        uint32_t w = word_at(s->zeros, g * (m->rows / per_word) + row / per_word);
-        return ((int)(w >> (row % per_word * m->bits)) & mask) + m->zero_plus;
-    }
-    if (m->kind == CODES_INTEGERS && s->zeros)
-        return (int)(word_at(s->zeros, row / per_word * m->groups + g) >>
-                     (row % per_word * m->bits)) &
-               mask;
-    return 1 << (m->bits - 1);
 }
 
 static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,

@@ -7,6 +7,7 @@
 #include "engine/gguf/gguf_pre.h"
 #include "engine/model/checkpoint.h"
 #include "engine/model/model_config.h"
+#include "engine/model/synth.h"
 #include "engine/text/tokenizer.h"
 #include "tests/unit/in_tmp_dir.h"
 #include <math.h>
@@ -321,6 +322,49 @@ static void test_refusals(void **state) {
                      E_INVAL);
 }
 
+// llama.cpp loads the bias of attention's output for some architectures alone and refuses files with others.
+static void test_biases(void **state) {
+    static const struct {
+        const char *base, *says; // NULL: it is written
+    } rows[] = {
+        {"llama", NULL},
+        {"qwen3", "loads no 'attn_output.bias' in the architecture 'qwen3'"},
+        {"qwen3_moe", "'model.layers.0.self_attn.o_proj.bias' has no place"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct err err = {0};
+        char config[512], folder[256], out[512];
+        snprintf(config, sizeof config, "tests/fixtures/models/%s/config.json", rows[i].base);
+        cJSON *json = json_parse_file(config, &json_limits_file, &err);
+        assert_non_null(json);
+        cJSON_DeleteItemFromObject(json, "attention_bias");
+        cJSON_AddTrueToObject(json, "attention_bias");
+        char *text = cJSON_PrintUnformatted(json);
+        cJSON_Delete(json);
+        tmp_write(&dir, "biased.json", text, strlen(text));
+        free(text);
+        snprintf(config, sizeof config, "%s/biased.json", dir.path);
+        snprintf(folder, sizeof folder, "%s/biased-%s", dir.path, rows[i].base);
+        snprintf(out, sizeof out, "%s/biased.gguf", dir.path);
+        if (synth_write(&(struct synth_options){.config_path = config, .out_dir = folder}, &err) <
+            0)
+            fail_msg("%s", err.text);
+        if (rows[i].says) {
+            refused(folder, rows[i].says, E_UNSUPPORTED);
+        } else {
+            if (write_gguf(folder, out, GGUF_BF16, &err) < 0) fail_msg("%s", err.text);
+            unlink(out);
+        }
+        static const char *const files[] = {"config.json", "generation_config.json",
+                                            "model.safetensors"};
+        for (size_t k = 0; k < sizeof files / sizeof *files; k++) {
+            snprintf(out, sizeof out, "%s/%s", folder, files[k]);
+            unlink(out);
+        }
+        rmdir(folder);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_blocks),
@@ -331,6 +375,7 @@ int main(void) {
         cmocka_unit_test(test_gpt_oss),
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_biases),
     };
     return cmocka_run_group_tests_name("to_gguf", tests, setup, teardown);
 }
