@@ -8,6 +8,7 @@
 // job of it ended or, if none has, since it came. A group with a job that runs leaves the last free thread alone.
 #include "base/workers.h"
 #include "base/err.h"
+#include "base/thread.h"
 #include "base/thread_priority.h"
 #include <pthread.h>
 #include <stdlib.h>
@@ -205,8 +206,7 @@ int workers_open(struct workers **out, int n_threads, size_t capacity, void (*wa
     for (; rc == 0 && w->n_started < n_threads; w->n_started++) {
         int failed = pthread_create(&w->threads[w->n_started], NULL, work_on, w);
         if (failed) {
-            rc = err_set(err, E_IO, "cannot start worker thread %d of %d: %s", w->n_started + 1,
-                         n_threads, strerror(failed));
+            rc = thread_refused(err, failed, "a worker thread");
             break;
         }
     }

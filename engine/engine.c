@@ -405,7 +405,7 @@ int engine_open(struct engine **out, const struct engine_options *o, struct err 
     if (rc != 0) {
         *out = NULL;
         engine_close(e);
-        return err_set(err, E_NOMEM, "the engine's thread cannot start: %s", strerror(rc));
+        return thread_refused(err, rc, "the engine's thread");
     }
     e->has_thread = true;
     log_info("engine.open",

@@ -236,7 +236,7 @@ int snapshots_start(struct snapshots *f, void (*done)(void *ctx, struct snapshot
         queue_close(&f->writes);
         pthread_join(f->writer, NULL);
     }
-    if (rc != 0) return err_set(err, E_NOMEM, "no thread for snapshots: %s", strerror(rc));
+    if (rc != 0) return thread_refused(err, rc, "a thread for snapshots");
     f->state = SNAPSHOTS_RUNNING;
     return 0;
 }

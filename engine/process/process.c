@@ -31,7 +31,7 @@ static int put_open_again(struct process *p, const struct engine_options *o) {
 
 static int await_first(struct process *p, struct err *err) {
     int rc = thread_start(&p->thread, process_supervise, p);
-    if (rc != 0) return err_set(err, E_NOMEM, "a thread cannot start: %s", strerror(rc));
+    if (rc != 0) return thread_refused(err, rc, "the thread of an engine process");
     p->has_thread = true;
     pthread_mutex_lock(&p->lock);
     while (p->state == STARTING) pthread_cond_wait(&p->changed, &p->lock);

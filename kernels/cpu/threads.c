@@ -14,7 +14,7 @@
 // that slept through a job does not delay it.
 #include "kernels/cpu/threads.h"
 #include "base/cgroup.h"
-#include <errno.h>
+#include "base/thread.h"
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -233,8 +233,7 @@ int threads_new(struct threads **out, int n, struct err *err) {
         int rc = pthread_create(&t->workers[i].thread, NULL, worker_main, &t->workers[i]);
         if (rc != 0) {
             threads_free(t);
-            errno = rc;
-            return err_errno(err, "cannot start worker thread %d of %d", i, n);
+            return thread_refused(err, rc, "a worker thread of the CPU (threads)");
         }
         t->n_started++;
     }

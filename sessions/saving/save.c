@@ -377,9 +377,12 @@ static void refused(struct session *s, const struct store_job *job) {
         clients_drop(s);
         return;
     }
-    log_warn("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
-             err_name(job->rc), (long long)s->n_failures + 1, had_pending);
-    if (s->n_failures == 0) s->refused_since_us = service_now(ss);
+    log_debug("session.save", "session=%s error=%s attempt=%lld taken_back=%d", s->rec.id,
+              err_name(job->rc), (long long)s->n_failures + 1, had_pending);
+    if (s->n_failures == 0) {
+        s->refused_since_us = service_now(ss);
+        ss->n_sessions_refused++;
+    }
     deliver_stalled(s, &job->err, service_now(ss) - s->refused_since_us);
     retry_later(s);
 }

@@ -172,9 +172,13 @@ void service_probe_later(struct sessions *ss) {
 }
 
 void service_store_failed(struct sessions *ss, const struct err *err) {
-    if (!ss->store_suspect)
+    if (!ss->store_suspect) {
         log_error("store.failed", "error=%s reason=\"%s\"", err_name(err->code), err->text);
+        ss->store_first_us = service_now(ss);
+        ss->n_store_failures = ss->n_sessions_refused = 0;
+    }
     ss->store_suspect = true;
+    ss->n_store_failures++;
     ss->store_failed_us = service_now(ss);
     snprintf(ss->store_error, sizeof ss->store_error, "%s", err->text);
     ss->store_full = err->code == E_FULL;
@@ -196,7 +200,9 @@ void service_store_works(struct sessions *ss) {
     bool fails = ss->store_error[0];
     if (!fails && service_now(ss) >= ss->store_failed_us + STEADY_US) {
         ss->store_suspect = false;
-        log_info("store.works", "%s", "");
+        log_info("store.works", "failures=%lld sessions=%lld failed_for_ms=%lld",
+                 (long long)ss->n_store_failures, (long long)ss->n_sessions_refused,
+                 (long long)(ss->store_failed_us - ss->store_first_us) / 1000);
         return;
     }
     service_probe_later(ss);

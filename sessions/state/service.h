@@ -72,8 +72,9 @@ struct sessions {
     // The log said store.failed, and not yet store.works, which it says when the store has worked for a while: a nearly
     // full disk takes small writes between those that it refuses.
     bool store_suspect;
-    int64_t store_failed_us; // the last failure
-    int64_t probe_us;        // when to try the database and the tail again; 0: both work
+    int64_t store_first_us, store_failed_us;      // the first and the last failure
+    int64_t n_store_failures, n_sessions_refused; // since store.failed; sessions whose saves failed
+    int64_t probe_us; // when to try the database and the tail again; 0: both work
     bool probing, expiring;
     int64_t expire_us;    // when to look for old sessions; 0: never
     char expire_from[64]; // the cursor of the next look; "": from the oldest

@@ -2,6 +2,7 @@
 #include "sessions/store/reads.h"
 #include "base/err.h"
 #include "base/queue.h"
+#include "base/thread.h"
 #include "base/thread_priority.h"
 #include <stdlib.h>
 #include <string.h>
@@ -273,9 +274,7 @@ int reads_open(struct reads **out, const struct store_db *writer, struct queue *
     pthread_mutex_init(&r->mutex, NULL);
     pthread_cond_init(&r->changed, NULL);
     int failed = pthread_create(&r->thread, NULL, reads_main, r);
-    if (failed)
-        TRY_GOTO(close, err_set(err, E_NOMEM, "cannot start a thread for the store's readers: %s",
-                                strerror(failed)));
+    if (failed) TRY_GOTO(close, thread_refused(err, failed, "a thread of the store's readers"));
     *out = r;
     return 0;
 close:

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/queue.h"
+#include "base/thread.h"
 #include "base/thread_priority.h"
 #include "sessions/store/db.h"
 #include "sessions/store/reads.h"
@@ -339,9 +340,7 @@ int store_open(struct store **out, const struct store_options *o, struct store_s
     register_metrics(st, o->metrics);
     TRY_GOTO(fail, open_readers(st, err));
     int failed = pthread_create(&st->thread, NULL, store_main, st);
-    if (failed)
-        TRY_GOTO(fail,
-                 err_set(err, E_NOMEM, "cannot start the store's thread: %s", strerror(failed)));
+    if (failed) TRY_GOTO(fail, thread_refused(err, failed, "the store's thread"));
     *out = st;
     return 0;
 fail: // what it has not got is zero

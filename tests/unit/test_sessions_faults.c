@@ -77,6 +77,34 @@ static void a_disk_that_refuses_now_and_then_is_logged_once(void **state) {
     fx_teardown();
 }
 
+static void saves_that_are_retried_are_logged_once(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_open_session(1, "t");
+    fx_start_with(1, "s", "long", "{\"max_tokens\":30}", false, NULL);
+    fx_start_with(1, "t", "long", "{\"max_tokens\":30}", false, NULL);
+    fx_settle();
+    for (int i = 0; i < 5; i++) fx_step();
+    log_begin();
+    fx_disk_full(true);
+    for (int i = 0; i < 60; i++) {
+        fx_step();
+        fx_advance(500000);
+    }
+    assert_true(fx_session("s")->n_failures > 3);
+    assert_true(fx_session("t")->n_failures > 3);
+    fx_disk_full(false);
+    fx_advance(16000000);
+    fx_advance(16000000);
+    log_end();
+    assert_int_equal(fx_session("s")->n_failures, 0);
+    assert_int_equal(log_count("event=store.failed"), 1);
+    assert_int_equal(log_count("event=store.works"), 1);
+    assert_int_equal(log_count("sessions=2 "), 1);
+    assert_int_equal(log_count("event=session.save"), 0);
+    fx_teardown();
+}
+
 static void a_turn_on_a_full_disk_is_taken_back(void **state) {
     setup_full_disk();
     struct follower *f = fx_follower(1, "s");
@@ -383,6 +411,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(opening_on_a_full_disk_leaves_nothing),
         cmocka_unit_test(a_disk_that_refuses_now_and_then_is_logged_once),
+        cmocka_unit_test(saves_that_are_retried_are_logged_once),
         cmocka_unit_test(a_turn_on_a_full_disk_is_taken_back),
         cmocka_unit_test(a_running_turn_goes_on_in_memory),
         cmocka_unit_test(what_is_refused_between_facts_leaves_no_gap),

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define HANDSHAKE_SECONDS 10
 #define HELLO_TICK_MS 100
@@ -308,9 +309,26 @@ static int list_protocols(struct net *n, struct err *err) {
     return 0;
 }
 
+// Where memory is short, libwebsockets 4.1.6 crashes, or says that it does not find its parts.
+static int check_memory(struct err *err) {
+    enum {
+        CONTEXT_BYTES = 4 << 20
+    }; // more than the context, its libraries and its table of descriptors take
+    void *at =
+        mmap(NULL, CONTEXT_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at != MAP_FAILED) {
+        munmap(at, CONTEXT_BYTES);
+        return 0;
+    }
+    return err_set(err, E_NOMEM,
+                   "libwebsockets does not start: the process has less than %d MiB of memory left",
+                   CONTEXT_BYTES >> 20);
+}
+
 int websocket_open(struct net *n, struct err *err) {
     void *loops[] = {&n->loop};
     struct lws_context_creation_info info;
+    TRY(check_memory(err));
     TRY(list_protocols(n, err));
     memset(&info, 0, sizeof(info));
     lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
@@ -318,14 +336,11 @@ int websocket_open(struct net *n, struct err *err) {
     buf_init(&n->tx, TX_MAX_BYTES + LWS_PRE);
     TRY(gate_open(&n->gate, &n->loop, on_gate_passed, err));
     n->context = lws_create_context(&info);
-    if (!n->context) {
-        const bool tight =
-            strstr(first_error, "failed to map") || strstr(first_error, "Cannot allocate");
-        return err_set(err, E_UNSUPPORTED, "libwebsockets does not start on libuv (%s): %s",
-                       *first_error ? first_error : "it does not say why",
-                       tight ? "the process may have too little memory"
-                             : "is its package libwebsockets-evlib-uv installed?");
-    }
+    if (!n->context)
+        return err_set(err, E_UNSUPPORTED,
+                       "libwebsockets does not start on libuv (%s): is its package "
+                       "libwebsockets-evlib-uv installed?",
+                       *first_error ? first_error : "it does not say why");
     n->vhost = lws_create_vhost(n->context, &info);
     return n->vhost ? 0 : err_set(err, E_IO, "libwebsockets makes no server");
 }

@@ -1,5 +1,6 @@
 // The completion queue's thread. See events.h.
 #include "ws/kserve/grpc/events.h"
+#include "base/thread.h"
 
 static void *run(void *arg) {
     struct events *v = arg;
@@ -31,7 +32,7 @@ int events_open(struct events *v, uv_loop_t *loop, struct err *err) {
     v->queue = grpc_completion_queue_create_for_next(NULL);
     TRY(bell_open(&v->bell, loop, on_bell, v, err));
     int rc = pthread_create(&v->thread, NULL, run, v);
-    return rc == 0 ? 0 : err_set(err, E_NOMEM, "no thread for gRPC");
+    return rc == 0 ? 0 : thread_refused(err, rc, "the thread of gRPC");
 }
 
 void events_take(struct events *v, bool wait) {
