@@ -131,6 +131,7 @@ __device__ __forceinline__ void tma_load_bytes(uint32_t to, const void *from, in
 }
 
 // --- clusters ------------------------------------------------------------------------------------
+
 // The two halves of cluster_sync. Between them the cluster's other blocks may not have begun yet, so that their shared
 // memory is not theirs to write to.
 __device__ __forceinline__ void cluster_meet(void) {
