@@ -268,10 +268,11 @@ test('why nothing comes, and when to come again, is said where one looks', async
   await fake.begin('Tell me more');
   fake.delta('Once');
   const stalled = page.locator('.stalled');
-  for (const [reason, message, words] of [['disk_error', 'disk I/O error', 'disk I/O error'], ['disk_full', 'no space left for the database', 'its disk is full.']]) {
+  for (const [reason, message, words] of [['disk_error', 'disk I/O error', 'its disk reports an error.'], ['disk_full', 'no space left for the database', 'its disk is full.']]) {
     fake.send({ type: 'session.stalled', session: 'fake', reason, message });
     await stalled.waitFor();
     await soon(async () => assert.equal(await stalled.innerText(), `The answer is paused because the server cannot save it: ${words}`));
+    assert.equal(await stalled.getAttribute('title'), message);
   }
   fake.delta(' upon a time');
   await stalled.waitFor({ state: 'hidden' });

@@ -119,3 +119,26 @@ test('a file that seems too long for the session is said before it is sent', asy
   await choose(page, ['long.txt', 'text/plain', 'word '.repeat(400)]);
   await page.waitForSelector('.composer-hint:has-text("About 500 tokens; 199 left in this chat")');
 });
+
+test('in a phone, a file with a long name stays in its message, and a long text with it is folded', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t), viewport: { width: 320, height: 640 } });
+  await choose(page, ['a-rather-long-name-of-a-file-with-notes-of-a-year.md', 'text/markdown', '# notes\n']);
+  await page.waitForSelector('.file-chips .file-name');
+  await page.fill('#message', 'A line.\n'.repeat(30));
+  await page.click('button.send');
+  await settled(page, 1);
+  const [bubble, chip] = await Promise.all(['.bubble', '.bubble .file-chip'].map((one) => page.locator(one).boundingBox()));
+  assert.ok(bubble.x >= 0 && bubble.x + bubble.width <= 320 && chip.x >= bubble.x && chip.x + chip.width <= bubble.x + bubble.width, JSON.stringify([bubble, chip]));
+  assert.equal(await page.locator('.bubble .bubble-text.folded').count(), 1);
+});
+
+test('a phone shows that a message seems too long', async (t) => {
+  const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
+  const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 320, height: 640 } });
+  await page.waitForSelector('.context');
+  await page.fill('#message', 'word '.repeat(400));
+  const hint = page.locator('.composer-hint:has-text("About 500 tokens; 199 left in this chat")');
+  await hint.waitFor();
+  const [text, send] = await Promise.all([hint.boundingBox(), page.locator('button.send').boundingBox()]);
+  assert.ok(text.height >= 12 && text.x >= 0 && text.x + text.width <= 320 && text.y + text.height <= send.y, JSON.stringify([text, send]));
+});

@@ -425,6 +425,11 @@ test('a link leads to a turn, however far up it is', async (t) => {
   await page.goto(`${quick.url}/#s=${id}&t=999`);
   await page.click('.toast:has-text("in another version") button:has-text("Show it")');
   await page.waitForSelector('.toast-error:has-text("Couldn\'t show this version")');
+  // The offer leaves with its chat; an error stays to be read.
+  await page.goto(`${quick.url}/#s=${id}&t=998`);
+  await page.waitForSelector('.toast:has-text("in another version")');
+  await newSession(page);
+  await soon(async () => assert.deepEqual(await page.locator('.toast span').allInnerTexts(), [await page.innerText('.toast-error span')]));
 });
 
 test('a session that was parked in host memory comes back while its next message is typed', async (t) => {

@@ -89,7 +89,7 @@ export const translation = {
     'This message is in another version of the conversation.': 'Diese Nachricht gehört zu einer anderen Fassung des Gesprächs.', 'Another version can be shown when no answer is running.': 'Eine andere Fassung kann gezeigt werden, wenn keine Antwort läuft.',
     "Couldn't regenerate": 'Die Antwort konnte nicht neu erzeugt werden', "Couldn't continue": 'Es ging nicht weiter', "Couldn't delete this": 'Dies konnte nicht gelöscht werden', "Couldn't show this version": 'Diese Fassung konnte nicht gezeigt werden',
     "Couldn't show the later messages": 'Die späteren Nachrichten konnten nicht gezeigt werden', "Couldn't delete the messages: {0}": 'Die Nachrichten wurden nicht gelöscht: {0}', "Couldn't restore the messages: {0}": 'Die Nachrichten wurden nicht wiederhergestellt: {0}',
-    'The browser blocked copying.': 'Der Browser hat das Kopieren verhindert.', 'The answer is paused because the server cannot save it: {0}': 'Die Antwort ruht, weil der Server sie nicht speichern kann: {0}',
+    'The browser blocked copying.': 'Der Browser hat das Kopieren verhindert.', 'The answer is paused because the server cannot save it: its disk reports an error.': 'Die Antwort ruht, weil der Server sie nicht speichern kann: Seine Platte meldet einen Fehler.',
     'The answer is paused because the server cannot save it: its disk is full.': 'Die Antwort ruht, weil der Server sie nicht speichern kann: Seine Platte ist voll.',
     'The answer is paused because the server cannot save it: its database is read-only.': 'Die Antwort ruht, weil der Server sie nicht speichern kann: Seine Datenbank ist schreibgeschützt.',
     // below an answer

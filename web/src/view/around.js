@@ -33,13 +33,15 @@ function drawSystem() {
 const STALLED = {
   disk_full: t('The answer is paused because the server cannot save it: its disk is full.'),
   read_only: t('The answer is paused because the server cannot save it: its database is read-only.'),
+  disk_error: t('The answer is paused because the server cannot save it: its disk reports an error.'),
 };
 
 // The server repeats it at each attempt; announce it only when the reason changes.
 function drawStalled() {
   const why = currentChat()?.stalled;
   stalled.hidden = !why;
-  setText(stalled, why ? STALLED[why.reason] ?? t('The answer is paused because the server cannot save it: {0}', why.message) : '');
+  setText(stalled, why ? STALLED[why.reason] ?? STALLED.disk_error : '');
+  stalled.title = why?.message ?? ''; // the database's own words, in English
 }
 
 export function drawAround() {

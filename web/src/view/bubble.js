@@ -11,9 +11,8 @@ const LONG_LINES = 16;
 export function bubble(content) {
   const { chips, words: text } = sentFiles(content);
   const body = h('div', { class: 'bubble-text', dir: 'auto' }, text);
-  if (chips) return h('div', { class: 'bubble' }, chips, text && body);
   if (text.length <= LONG_CHARACTERS && text.split('\n').length <= LONG_LINES)
-    return h('div', { class: 'bubble' }, body);
+    return h('div', { class: 'bubble' }, chips, (!chips || !!text) && body);
   body.classList.add('folded');
   const button = h(
     'button',
@@ -29,5 +28,5 @@ export function bubble(content) {
     },
     t('Show all'),
   );
-  return h('div', { class: 'bubble' }, body, button);
+  return h('div', { class: 'bubble' }, chips, body, button);
 }

@@ -139,18 +139,9 @@ function draw() {
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
-  setText(
-    hint,
-    sendsTo
-      ? t('Will send when the chat has loaded')
-      : queues
-        ? t('Will send after this answer')
-        : fullNotice.hidden && chat?.phase === 'ready'
-          ? why || tooLong()
-          : chat
-            ? ''
-            : tooLong(),
-  );
+  const warning = queues ? '' : fullNotice.hidden && chat?.phase === 'ready' ? why || tooLong() : chat ? '' : tooLong();
+  setText(hint, sendsTo ? t('Will send when the chat has loaded') : queues ? t('Will send after this answer') : warning);
+  hint.classList.toggle('notable', !!warning && !sendsTo); // a phone has room for nothing less
   return undefined;
 }
 

@@ -1,7 +1,7 @@
 // @ts-check
 // Messages that the server has not accepted: those being sent, and those it refused.
 import { show } from '../actions.js';
-import { h, icon } from '../dom.js';
+import { h, icon, newMemo } from '../dom.js';
 import { discard, fitsNewSession, resend } from '../sending.js';
 import { currentChat, state } from '../state.js';
 import { t } from '../text.js';
@@ -67,7 +67,7 @@ function pendingView(pending, waitingFor) {
   );
 }
 
-/** @type {Map<string, {sign: string, element: Element}>} */
+/** @type {Map<string, {memo: ReturnType<typeof newMemo>, element: Element | null}>} */
 let drawn = new Map();
 
 /**
@@ -83,18 +83,20 @@ export function drawPending(chat, end, viewAfter) {
   let grew = false;
   drawn = new Map();
   for (const p of chat?.pending ?? []) {
-    const sign = `${offline} ${p.phase} ${p.slow} ${p.message}`;
-    const known = before.get(p.key);
     const waitingFor = offline ? t('Will send when the server is back') : p.slow ? t('Sending…') : '';
-    const element = known?.sign === sign ? known.element : pendingView(p, waitingFor);
-    if (!known && p.phase === 'sending') grew = true;
-    if (known && known.element !== element) known.element.remove();
-    drawn.set(p.key, { sign, element });
+    const view = before.get(p.key) ?? { memo: newMemo(), element: null };
+    if (!view.element && p.phase === 'sending') grew = true;
+    view.memo([waitingFor, p.phase, p.message], () => {
+      view.element?.remove();
+      view.element = pendingView(p, waitingFor);
+    });
+    drawn.set(p.key, view);
+    const element = /** @type {Element} */ (view.element);
     const next = p.phase === 'failed' && chat ? viewAfter(chat, p.after) : null;
     if (next ? !standsBefore(element, next) : element.parentElement !== end)
       (next?.parentElement ?? end).insertBefore(element, next);
   }
-  for (const [key, { element }] of before) if (!drawn.has(key)) element.remove();
+  for (const [key, { element }] of before) if (!drawn.has(key)) element?.remove();
   return grew;
 }
 

@@ -1,7 +1,8 @@
 // @ts-check
-// Short messages that disappear. Errors stay longer; each can be dismissed.
+// Short messages that disappear. Errors stay longer; each can be dismissed. One of the chat shown goes with it.
 import { h, iconButton } from '../dom.js';
 import { onToast } from '../notices.js';
+import { subscribe } from '../state.js';
 import { t } from '../text.js';
 
 const INFO_MS = 4000;
@@ -37,3 +38,5 @@ onToast((message, kind = 'info', action) => {
   while (toasts.children.length > MAX) toasts.firstChild?.remove();
   setTimeout(() => element.remove(), action?.ms ?? Math.max(kind === 'error' ? ERROR_MS : INFO_MS, message.length * READING_MS));
 });
+
+subscribe('selection', () => toasts.querySelectorAll('.toast-here').forEach((one) => one.remove()));

@@ -364,8 +364,9 @@ function drawWindow(chat) {
     if (session && !start && chat.phase === 'ready') seenWhole.add(session.id);
     return;
   }
+  const most = plural(session.memory_len, 'token');
   if (seenWhole.delete(session.id))
-    toast(t('This conversation is now longer than what the model can see ({0}). It no longer sees the earliest messages.', plural(session.memory_len, 'token')));
+    toast(t('This conversation is now longer than what the model can see ({0}). It no longer sees the earliest messages.', most), 'here');
   // The first exchange that is not all above the window.
   const exchanges = exchangesOf(chat.turns);
   const at = exchanges.findIndex((exchange) => (exchange[exchange.length - 1].usage?.log_tokens ?? Infinity) > start);
@@ -416,7 +417,7 @@ async function goToTarget(chat) {
     const earlier = chat.more && target < (chat.turns[0]?.turn ?? 0);
     if (turnOf(chat, target) || (earlier && (await loadOlder()))) return; // it is drawn soon
     setChat(chat, { target: null });
-    toast(t('This message is in another version of the conversation.'), 'info', { label: t('Show it'), run: () => showTarget(chat, target), ms: OFFER_MS });
+    toast(t('This message is in another version of the conversation.'), 'here', { label: t('Show it'), run: () => showTarget(chat, target), ms: OFFER_MS });
     return;
   }
   setChat(chat, { target: null });

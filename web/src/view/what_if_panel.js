@@ -55,7 +55,7 @@ export function whatIfPanel(session, record, close) {
     draw(run);
   }
 
-  /** @type {Map<import('../what_if.js').Pair, {key: string, element: Element}>} */
+  /** @type {Map<import('../what_if.js').Pair, {memo: ReturnType<typeof newMemo>, element: Element | null}>} */
   let drawn = new Map();
   const status = h('p', { class: 'replay-runs', role: 'status' });
   const statusMemo = newMemo();
@@ -67,14 +67,16 @@ export function whatIfPanel(session, record, close) {
     const before = drawn;
     drawn = new Map();
     for (const pair of run.pairs) {
-      const key = `${pair.now?.state} ${pair.now?.text.length}`;
-      const known = before.get(pair);
-      const element = known?.key === key ? known.element : pairView(pair);
-      if (known) known.element.replaceWith(element);
-      drawn.set(pair, { key, element });
+      const view = before.get(pair) ?? { memo: newMemo(), element: null };
+      view.memo([pair.now?.state, pair.now?.text.length], () => {
+        const element = pairView(pair);
+        view.element?.replaceWith(element);
+        view.element = element;
+      });
+      drawn.set(pair, view);
     }
     if (result.childElementCount !== run.pairs.length + 1 || before.size !== drawn.size)
-      result.replaceChildren(status, ...[...drawn.values()].map(({ element }) => element));
+      result.replaceChildren(status, ...[...drawn.values()].map(({ element }) => /** @type {Element} */ (element)));
   }
 
   /** @param {import('../what_if.js').Run} run */
