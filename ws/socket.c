@@ -90,7 +90,7 @@ int socket_work_submit(struct socket *s, struct socket_work *w, void (*run)(stru
                        void (*done)(struct work *)) {
     w->work = (struct work){
         .group = peer_group(s->peer), .lane = s->peer->number, .run = run, .done = done};
-    w->text = buf_take(&s->rx, &w->len);
+    if (!w->text) w->text = buf_take(&s->rx, &w->len);
     w->socket = s;
     if (workers_submit(s->service->net->workers, &w->work) < 0) return E_BUSY;
     s->decoding = w;

@@ -88,7 +88,7 @@ int socket_send_queued(struct socket *s); // the next piece of the outbox. -1: t
 void socket_end(struct socket *s, int code, const char *reason);
 void socket_no_memory(struct socket *s); // ends this connection only
 
-// Gives w the message in s->rx, and reads no more from the client until socket_work_done. E_BUSY: too many
+// Gives w the message in s->rx, unless w has a text, and reads no more from the client until socket_work_done. E_BUSY: too many
 // wait; w->text is to be freed.
 int socket_work_submit(struct socket *s, struct socket_work *w, void (*run)(struct work *),
                        void (*done)(struct work *));

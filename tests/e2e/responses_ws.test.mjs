@@ -30,6 +30,7 @@ class Socket {
   send(message) { this.socket.send(typeof message === 'string' ? message : JSON.stringify(message)); }
   create(body) { this.send({ type: 'response.create', model, input: 'Tell me a story.', max_output_tokens: few(20), seed: 1, ...body }); }
   ends() { return this.events.filter((e) => /^response\.(completed|incomplete|failed)$/.test(e.type)); }
+  of(type) { return this.events.filter((e) => e.type === type); }
   errors() { return this.events.filter((e) => e.type === 'error'); }
   until(what, check) { return until(what, () => check(this)); }
 }
@@ -88,7 +89,9 @@ test('lanes, errors, and what dies with the socket', async (t) => {
     const cases = [
       ['{"type":', 400, 'invalid_json', null],
       ['[]', 400, 'invalid_value', null],
-      [{ type: 'response.steer' }, 400, 'unsupported', 'type'],
+      [{ type: 'response.stir' }, 400, 'unsupported', 'type'],
+      [{ type: 'response.steer', input: 'x' }, 400, 'invalid_value', 'previous_response_id'],
+      [{ type: 'response.steer', previous_response_id: 'resp_no-0', input: [{ role: 'system', content: 'x' }] }, 400, 'invalid_value', 'input'],
       [{ type: 'response.create', model, input: 'x', previous_response_id: 'resp_no-0', stream_id: 'a' }, 400, 'previous_response_not_found', 'previous_response_id'],
       [{ type: 'response.create', model, input: 'x', stream: true }, 400, 'unsupported', 'stream'],
       [{ type: 'response.create', model, input: 'x', background: true }, 400, 'unsupported', 'background'],
@@ -274,4 +277,75 @@ test('tokens', async (t) => {
   assert.equal(bob.errors()[0].error.code, 'previous_response_not_found');
   await assert.rejects(clientOf(server, 'bob-token-0123456789ab').responses.retrieve(id), (e) => e.status === 404);
   assert.equal((await clientOf(server, 'alice-token-0123456789').responses.retrieve(id)).id, id);
+});
+
+test('steering: what a response did not hear, its successor answers with the same settings', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const openai = clientOf(server), long = { max_output_tokens: few(300), ignore_eos: true };
+  const begun = (s, n) => s.until(`response ${n} to begin`, () => s.of('response.created').length === n);
+  const steer = (s, previous_response_id, input) => s.send({ type: 'response.steer', previous_response_id, input });
+  await t.test('two inputs go into one successor, ahead of what waits in the lane', async () => {
+    const s = await Socket.open(t, server);
+    s.create({ stream_id: 'a', metadata: { of: 'both' }, instructions: 'Be brief.', ...long });
+    s.create({ stream_id: 'a', input: 'Waits.' });
+    await begun(s, 1);
+    const [{ response: first }] = s.of('response.created');
+    steer(s, first.id, 'About a "cat".');
+    steer(s, first.id, [{ type: 'message', role: 'user', content: [{ type: 'input_text', text: 'In the rain.' }] }]);
+    await s.until('three ends', () => s.ends().length === 3);
+    const accepted = s.of('response.steer.accepted');
+    assert.equal(accepted.length, 2);
+    assert.notEqual(accepted[0].steer.id, accepted[1].steer.id);
+    for (const e of accepted) assert.deepEqual([e.stream_id, e.steer.previous_response_id], ['a', first.id]);
+    const [, { response: next }, { response: last }] = s.ends();
+    assert.deepEqual([next.previous_response_id, next.metadata, next.instructions], [first.id, { of: 'both' }, 'Be brief.']);
+    assert.equal(last.previous_response_id, null);
+    const { usage } = s.ends()[0].response;
+    assert.equal(next.usage.input_tokens_details.cached_tokens, usage.input_tokens + usage.output_tokens - 1);
+    const { data } = await openai.responses.inputItems.list(next.id, { order: 'asc' });
+    assert.deepEqual(data.map((item) => [item.role, item.content[0].text]), [['user', 'About a "cat".'], ['user', 'In the rain.']]);
+    const numbers = s.events.slice(0, s.events.indexOf(s.ends()[0]) + 1).map((e) => e.sequence_number);
+    assert.deepEqual(numbers, numbers.map((_, i) => i));
+    s.socket.close();
+  });
+  await t.test('a response that is not stored has a successor too, which can be steered', async () => {
+    const s = await Socket.open(t, server);
+    s.create({ store: false, ...long });
+    for (let n = 1; n <= 3; n++) {
+      await begun(s, n);
+      if (n < 3) steer(s, s.of('response.created').at(-1).response.id, `Input ${n}.`);
+    }
+    await s.until('three ends', () => s.ends().length === 3);
+    const ids = s.ends().map((e) => e.response.id);
+    assert.deepEqual(s.ends().map((e) => e.response.previous_response_id), [null, ids[0], ids[1]]);
+    s.socket.close();
+    await s.closed;
+    for (const id of ids) await until(`${id} to be gone`, () => openai.responses.retrieve(id).then(() => false, (error) => error.status === 404));
+  });
+  await t.test('input that nothing answers comes back', async () => {
+    const s = await Socket.open(t, server);
+    const failed = async (n) => { await s.until(`failure ${n}`, () => s.of('response.steer.failed').length === n); return s.of('response.steer.failed').at(-1); };
+    s.create({ max_output_tokens: 1 });
+    await s.until('the end', () => s.ends().length === 1);
+    const { id } = s.ends()[0].response;
+    steer(s, id, 'Late.');
+    const late = await failed(1);
+    assert.deepEqual([late.steer, late.error.code], [{ previous_response_id: id, input: 'Late.' }, 'response_not_active']);
+    const conversation = (await openai.conversations.create()).id;
+    s.create({ conversation, ...long });
+    await begun(s, 2);
+    steer(s, s.of('response.created').at(-1).response.id, 'x');
+    assert.equal((await failed(2)).error.code, 'unsupported');
+    await s.until('its end', () => s.ends().length === 2);
+    const tools = [{ type: 'function', name: 'weather', parameters: { type: 'object', properties: { text: { type: 'string', minLength: 400, maxLength: 500 } }, required: ['text'], additionalProperties: false } }];
+    s.create({ tools, tool_choice: 'required', max_output_tokens: 1000 });
+    await begun(s, 3);
+    steer(s, s.of('response.created').at(-1).response.id, 'Wait.');
+    const called = await failed(3);
+    assert.deepEqual([called.error.code, called.steer.input], ['required_input_missing', 'Wait.']);
+    assert.equal(called.steer.id, s.of('response.steer.accepted').at(-1).steer.id);
+    s.create({ max_output_tokens: 1, input: 'Goes on.' });
+    await s.until('its end', () => s.ends().length === 4);
+    s.socket.close();
+  });
 });

@@ -399,6 +399,10 @@ static int read_flags(struct reading *d) {
 static int read_all(struct reading *d) {
     TRY(read_stream_id(d)); // first: the answer to any other fault contains it
     const char *type = json_string(d->json, "type");
+    if (d->kind == RESPONSES_SOCKET && type && strcmp(type, "response.steer") == 0) {
+        d->r->steer = steer_read(d->json, &d->r->failure);
+        return d->r->steer ? 0 : E_INVAL;
+    }
     if (d->kind == RESPONSES_SOCKET && (!type || strcmp(type, "response.create") != 0))
         return unserved(d, "type", "must be response.create");
     TRY(read_flags(d));
@@ -434,7 +438,8 @@ struct responses_request *responses_request_read(const struct service *s,
     }
     r->completion->owner = p->owner;
     d.json = openai_body_read(p->body, p->len, &r->failure);
-    if (d.json) read_all(&d);
+    bool creates = d.json && read_all(&d) == 0 && !r->steer;
+    if (creates && kind == RESPONSES_SOCKET) r->settings = steer_settings(d.json);
     cJSON_Delete(d.json);
     return r;
 }
@@ -448,6 +453,8 @@ void responses_request_free(struct responses_request *r) {
     cJSON_Delete(r->unresolved);
     cJSON_Delete(r->said);
     free(r->instructions);
+    steers_free(&r->steer);
+    free(r->settings);
     free(r);
 }
 

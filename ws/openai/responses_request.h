@@ -7,6 +7,7 @@
 #include "ws/openai/responses_items.h"
 #include "ws/openai/responses_output.h"
 #include "ws/openai/responses_references.h"
+#include "ws/openai/responses_steer.h"
 
 struct service;
 
@@ -44,6 +45,9 @@ struct responses_request {
     bool checked;                          // completion_check has been called
     struct completion_request *completion; // its messages: the input alone
     char *instructions;                    // NULL: none
+    // RESPONSES_SOCKET
+    struct steer *steer; // response.steer: the request has nothing else
+    char *settings;      // for successors (steer_settings); NULL: it cannot be steered
 };
 
 // Never fails but for memory (NULL): a request that is refused says so in failure.

@@ -42,6 +42,10 @@ const struct responses_output *responses_run_output(const struct responses_run *
     return &run->output;
 }
 
+int64_t responses_run_number(struct responses_run *run) {
+    return run->output.sequence++;
+}
+
 static void drop_past(struct responses_run *run) {
     for (size_t i = 0; i < run->n_past; i++) responses_record_release(&run->past[i]);
     free(run->past);

@@ -31,6 +31,8 @@ struct responses_run *responses_run_follow(struct service *s, const char *owner,
 void responses_run_pump(struct responses_run *run); // there is room again
 void responses_run_cancel(struct responses_run *run);
 const struct responses_output *responses_run_output(const struct responses_run *run);
+int64_t responses_run_number(
+    struct responses_run *run); // takes an event's number, for its owner's event
 // Its turn is cancelled, unless it goes on without its client (background).
 void responses_run_free(struct responses_run *run);
 

@@ -21,6 +21,12 @@ struct flight {                 // a request that came
     char stream_id[RESPONSES_STREAM_ID_MAX + 1];
     struct responses_request *request; // while it waits for earlier requests of its stream
     struct responses_run *run;         // NULL: the request waits
+    char *settings;                    // of its request, for successors; NULL: it cannot be steered
+    struct steer *steers;              // accepted while it runs
+    // Of a successor: what it answers, until its first event; and its request, until a worker reads that
+    struct steer *answers;
+    char *text; // (text_len)
+    size_t text_len;
     bool stored;
     bool done; // to be freed by the socket's push
 };
@@ -30,6 +36,7 @@ struct reading {             // a message that a worker decodes
     const struct service *service;
     const struct owner *owner;
     struct responses_request *request;
+    struct flight *successor; // whose request this is; NULL: the client's
 };
 
 struct responses_socket {
@@ -71,6 +78,10 @@ static void note_local(struct flight *fl) {
 
 static void free_flight(struct flight *fl) {
     note_local(fl);
+    steers_free(&fl->steers);
+    steers_free(&fl->answers);
+    free(fl->settings);
+    free(fl->text);
     DL_DELETE(fl->socket->flights, fl);
     fl->socket->n_flights--;
     responses_run_free(fl->run);
@@ -108,6 +119,96 @@ static void send_error(struct responses_socket *so, const char *stream_id, int s
     send_failure(so, stream_id, &f);
 }
 
+// --- steering ---------------------------------------------------------------
+
+// fl: whose event it is; NULL: no response's.
+static void send_steer_failed(struct responses_socket *so, struct flight *fl,
+                              const struct steer *st, const struct completion_failure *f) {
+    struct buf out;
+    int64_t number = fl && fl->run ? responses_run_number(fl->run) : 0;
+    steer_write_failed(st, number, fl ? fl->stream_id : "", f, &out);
+    queue(so, &out);
+    buf_release(&out);
+}
+
+static void fail_steers(struct flight *fl, struct steer **list,
+                        const struct completion_failure *f) {
+    struct steer *st;
+    DL_FOREACH(*list, st) send_steer_failed(fl->socket, fl, st, f);
+    steers_free(list);
+}
+
+static struct flight *flight_of(const struct responses_socket *so, const char *response_id) {
+    struct flight *fl;
+    DL_FOREACH(so->flights, fl) {
+        if (fl->run && !fl->done && strcmp(responses_run_output(fl->run)->id, response_id) == 0)
+            return fl;
+    }
+    return NULL;
+}
+
+// Takes the request's steer.
+static void take_steer(struct responses_socket *so, struct responses_request *r) {
+    struct steer *st = r->steer;
+    struct flight *fl = flight_of(so, st->target);
+    struct completion_failure f = {0};
+    struct buf out;
+    if (!fl)
+        openai_fail(&f, 409, "response_not_active", "previous_response_id",
+                    "The response does not run on this connection: send the input with "
+                    "response.create");
+    else if (!fl->settings)
+        openai_fail(&f, 400, "unsupported", "previous_response_id",
+                    "A response in a conversation, or with more than 1 MiB of settings, is not "
+                    "steered");
+    if (f.status) {
+        send_steer_failed(so, fl, st, &f);
+        return;
+    }
+    r->steer = NULL;
+    DL_APPEND(fl->steers, st);
+    steer_write_accepted(st, responses_run_number(fl->run), fl->stream_id, &out);
+    queue(so, &out);
+    buf_release(&out);
+}
+
+// Why a response that has ended has no successor. False: it gets one.
+static bool refuses_successor(const struct responses_output *o, struct completion_failure *f) {
+    bool whole = o->status == RESPONSES_COMPLETED || o->status == RESPONSES_INCOMPLETE;
+    for (size_t i = 0; whole && i < o->n_items; i++)
+        if (o->items[i].kind == ITEM_CALL || o->items[i].kind == ITEM_CUSTOM_CALL)
+            return openai_fail(f, 400, "required_input_missing", NULL,
+                               "The response waits for the outputs of its calls: send the input "
+                               "with them") != 0;
+    if (!whole)
+        openai_fail(f, 400, "response_not_completed", NULL,
+                    "The response was not completed, and nothing continues it");
+    return !whole;
+}
+
+// A response that was steered has ended: its successor takes its place in the lane.
+static void succeed(struct flight *fl) {
+    struct completion_failure f = {0};
+    struct flight *next = NULL;
+    if (!refuses_successor(responses_run_output(fl->run), &f)) {
+        next = calloc(1, sizeof *next);
+        char *text = next ? steer_successor(fl->settings, fl->steers, &next->text_len) : NULL;
+        if (!text) openai_no_memory(&f);
+        if (next) next->text = text;
+    }
+    if (f.status) {
+        fail_steers(fl, &fl->steers, &f);
+        free(next);
+        return;
+    }
+    next->socket = fl->socket;
+    memcpy(next->stream_id, fl->stream_id, sizeof next->stream_id);
+    next->answers = fl->steers;
+    fl->steers = NULL;
+    DL_APPEND_ELEM(fl->socket->flights, fl, next);
+    fl->socket->n_flights++;
+}
+
 // --- responses -------------------------------------------------------------
 
 static bool has_room(void *ctx) {
@@ -116,7 +217,9 @@ static bool has_room(void *ctx) {
 }
 
 static void on_event(void *ctx, const char *type, const struct buf *json) {
-    queue(((struct flight *)ctx)->socket, json);
+    struct flight *fl = ctx;
+    steers_free(&fl->answers);
+    queue(fl->socket, json);
 }
 
 static bool on_sent(void *ctx, int64_t drawn_us) {
@@ -130,10 +233,17 @@ static void on_done(struct flight *fl) {
     wake(fl->socket);
 }
 
+static void refuse(struct flight *fl, const struct completion_failure *f) {
+    if (fl->answers)
+        fail_steers(fl, &fl->answers, f);
+    else
+        send_failure(fl->socket, fl->stream_id, f);
+    on_done(fl);
+}
+
 static void on_refused(void *ctx, const struct completion_failure *f) {
     struct flight *fl = ctx;
-    send_failure(fl->socket, fl->stream_id, f);
-    on_done(fl);
+    refuse(fl, f);
     if (strcmp(f->code, "shutting_down") == 0)
         socket_end(&fl->socket->socket, CLOSE_RESTART, "the server is shutting down");
 }
@@ -149,6 +259,8 @@ static void start(struct flight *fl) {
     struct responses_socket *so = fl->socket;
     struct responses_request *r = fl->request;
     fl->request = NULL;
+    fl->settings = r->settings;
+    r->settings = NULL;
     r->forget = false; // the socket does that
     r->extends |= is_local(so, r->previous.session);
     fl->run = responses_run_start(so->service, so->peer->as.owner->name, r, &sink, fl);
@@ -171,6 +283,8 @@ static void take_request(struct responses_socket *so, struct responses_request *
         socket_no_memory(&so->socket);
     } else if (r->failure.status) {
         send_failure(so, r->stream_id, &r->failure);
+    } else if (r->steer) {
+        take_steer(so, r);
     } else if (so->n_flights >= IN_FLIGHT_MAX) {
         send_error(so, r->stream_id, 429, "websocket_stream_limit_reached",
                    "16 responses are under way already", 0);
@@ -190,6 +304,18 @@ static void take_request(struct responses_socket *so, struct responses_request *
     if (lane_is_free(fl)) start(fl);
 }
 
+static void take_successor(struct flight *fl, struct responses_request *r) {
+    fl->request = r;
+    if (!r) {
+        fl->done = true;
+        socket_no_memory(&fl->socket->socket);
+        return;
+    }
+    fl->stored = r->store;
+    if (r->failure.status) refuse(fl, &r->failure);
+    wake(fl->socket);
+}
+
 // --- messages that come ----------------------------------------------------
 
 static struct responses_request *decode(const struct service *s, const char *text, size_t len,
@@ -206,15 +332,19 @@ static void run_reading(struct work *work) {
 static void done_reading(struct work *work) {
     struct reading *d = (struct reading *)work;
     struct responses_socket *so = (struct responses_socket *)socket_work_done(&d->work);
-    if (so && !so->socket.close_code)
+    if (so && !so->socket.close_code && d->successor)
+        take_successor(d->successor, d->request);
+    else if (so && !so->socket.close_code)
         take_request(so, d->request);
     else
         responses_request_free(d->request);
+    if (so) wake(so); // the next successor's request may be read
     free(d->work.text);
     free(d);
 }
 
-static void read_elsewhere(struct responses_socket *so) {
+// successor: reads its request; NULL: the message that came.
+static void read_elsewhere(struct responses_socket *so, struct flight *successor) {
     struct reading *d = calloc(1, sizeof *d);
     if (!d) {
         socket_no_memory(&so->socket);
@@ -222,6 +352,12 @@ static void read_elsewhere(struct responses_socket *so) {
     }
     d->service = so->service;
     d->owner = so->peer->as.owner;
+    if (successor) {
+        d->successor = successor;
+        d->work.text = successor->text;
+        d->work.len = successor->text_len;
+        successor->text = NULL;
+    }
     if (socket_work_submit(&so->socket, &d->work, run_reading, done_reading) == 0) return;
     free(d->work.text);
     free(d);
@@ -232,7 +368,7 @@ static void on_message(struct socket *s) {
     struct responses_socket *so = (struct responses_socket *)s;
     const char *text = buf_z(&s->rx);
     if (s->rx.len > SOCKET_INLINE_BYTES || completion_is_costly(text, s->rx.len))
-        read_elsewhere(so);
+        read_elsewhere(so, NULL);
     else
         take_request(so, decode(so->service, text, s->rx.len, s->peer->as.owner));
 }
@@ -260,10 +396,12 @@ static void pump(struct responses_socket *so) {
         if (fl->run && !fl->done && !so->socket.close_code) responses_run_pump(fl->run);
     }
     DL_FOREACH_SAFE(so->flights, fl, next) {
+        if (fl->done && fl->steers && !so->socket.close_code) succeed(fl);
         if (fl->done || so->socket.close_code) free_flight(fl);
     }
     DL_FOREACH_SAFE(so->flights, fl, next) {
-        if (fl->request && lane_is_free(fl)) start(fl);
+        if (fl->text && !so->socket.decoding) read_elsewhere(so, fl);
+        if (fl->request && !fl->done && lane_is_free(fl)) start(fl);
     }
 }
 
