@@ -71,13 +71,14 @@ float int4_best_scale(const float *x, const float *weights, enum dtype t) {
 }
 
 int int4_quantize_row(const struct tensor_view *v, int64_t row, enum dtype scale_dtype,
-                      uint32_t *codes, float *scales, float *work) {
+                      const float *weights, uint32_t *codes, float *scales, float *work) {
     float largest, ones[INT4_GROUP];
     for (int k = 0; k < INT4_GROUP; k++) ones[k] = 1;
     TRY(wide_row(v, row, work, &largest));
     for (int64_t g = 0; g < v->cols / INT4_GROUP; g++) {
         const float *x = work + g * INT4_GROUP;
-        const float scale = scales[g] = int4_best_scale(x, ones, scale_dtype);
+        const float scale = scales[g] =
+            int4_best_scale(x, weights ? weights + g * INT4_GROUP : ones, scale_dtype);
         if (!isfinite(scale)) return E_INVAL;
         const float inverse = scale > 0 ? 1 / scale : 0;
         for (int k = 0; k < INT4_GROUP; k++) {

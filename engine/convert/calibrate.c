@@ -1,21 +1,29 @@
 // See calibrate.h. The backend's `linear` is replaced by one that also adds up its inputs' products; the ops that would
 // bypass it are left out, so forward composes all of a step from it.
 #include "engine/convert/calibrate.h"
+#include "base/log.h"
 #include "engine/model/families.h"
 #include "engine/run/forward.h"
 #include "engine/text/token_list.h"
 #include "engine/text/tokenizer.h"
 #include "kernels/int4.h"
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { CHUNK = 512, BLOCK_TOKENS = 16, STEMS_MAX = 4 };
+enum { EXPERT_ROWS = 16 }; // an expert with fewer is rounded as without a text
 
 struct inputs { // of one matrix of the model, which may be several tensors
     const struct weight *of;
     const char *stems[STEMS_MAX]; // of the tensors; NULL: fewer
     int32_t layer, cols;
     float *factors; // (cols, INT4_BLOCK) of each block of columns (width, width)
+    int32_t
+        n_experts; // `of` is the first of so many downs, which have weights instead; 0: a matrix or gates and ups
+    float *weights; // (n_experts, cols) the sums of their inputs' squares
+    int32_t *rows;  // (n_experts) of the text that they saw
 };
 
 struct calibration {
@@ -26,6 +34,7 @@ struct calibration {
     struct inputs *list; // (n) in the model's order
     size_t n, next;      // next: where the search for a matrix begins
     const struct family_tensors *names;
+    char expert_stems[3][TENSOR_NAME_MAX]; // gate, up and down, without the expert's number
 };
 
 static struct calibration *running; // ops have no place for a context
@@ -68,10 +77,60 @@ static int tapped_linear(struct backend *be, enum linear_mode mode, void *y, con
     return running->own->linear(be, mode, y, x, n, w, bias);
 }
 
+// activated (n, down's columns): what an expert's down gets for its rows x (n, up's columns).
+static int run_up(struct backend *be, const struct experts_args *a, int32_t expert, const float *x,
+                  int32_t n, float *up, float *activated) {
+    const struct weight *w = &a->up[expert];
+    const float *bias = a->up_bias ? a->up_bias + (int64_t)expert * w->rows : NULL;
+    TRY(running->own->linear(be, LINEAR_STORE, up, x, n, w, bias));
+    return running->own->activate(be, a->activate.act, a->activate.gated, activated, up, n,
+                                  a->down[expert].cols);
+}
+
+static int32_t take_rows(float *to, const float *x, int32_t n, int32_t cols, const int32_t *ids,
+                         int32_t n_chosen, int32_t expert) {
+    int32_t taken = 0;
+    for (int32_t i = 0; i < n * n_chosen; i++)
+        if (ids[i] == expert)
+            memcpy(to + (int64_t)taken++ * cols, x + (int64_t)(i / n_chosen) * cols,
+                   (size_t)cols * sizeof *x);
+    return taken;
+}
+
+static int add_downs(struct backend *be, struct inputs *in, const float *x, int32_t n,
+                     const int32_t *ids, const struct experts_args *a) {
+    const int32_t from = a->up[0].cols, wide = a->up[0].rows, cols = in->cols;
+    float *rows = malloc((size_t)n * (size_t)(from + wide + cols) * sizeof *rows);
+    int rc = rows ? 0 : E_NOMEM;
+    for (int32_t e = 0; e < in->n_experts && rc == 0; e++) {
+        const int32_t taken = take_rows(rows, x, n, from, ids, a->n_chosen, e);
+        float *up = rows + (int64_t)n * from, *activated = up + (int64_t)n * wide;
+        float *sums = in->weights + (int64_t)e * cols;
+        if (taken == 0) continue;
+        rc = run_up(be, a, e, rows, taken, up, activated);
+        for (int64_t i = 0; i < (int64_t)taken * cols && rc == 0; i++)
+            sums[i % cols] += activated[i] * activated[i];
+        in->rows[e] += taken;
+    }
+    free(rows);
+    return rc;
+}
+
+static int tapped_experts(struct backend *be, enum linear_mode mode, void *y, const void *x,
+                          int32_t n, const int32_t *ids, const float *weights,
+                          const struct experts_args *args, void *work) {
+    struct inputs *in = find_inputs(running, args->up);
+    if (in) add_products(in, x, n);
+    in = find_inputs(running, args->down);
+    if (in) TRY(add_downs(be, in, x, n, ids, args));
+    return running->own->experts(be, mode, y, x, n, ids, weights, args, work);
+}
+
 static void tap(struct calibration *c) {
     c->own = c->backend->ops;
     c->ops = *c->own;
     c->ops.linear = tapped_linear;
+    c->ops.experts = tapped_experts;
     c->ops.norm_linear = NULL;
     c->ops.linear_activate = NULL;
     c->ops.feed_forward = NULL;
@@ -99,12 +158,36 @@ static int add_inputs(struct calibration *c, const struct weight *w, int32_t lay
     return 0;
 }
 
+static int add_expert_inputs(struct calibration *c, int32_t layer, struct err *err) {
+    const struct experts_weights *w = &c->model->layers[layer].experts;
+    const struct experts_config *x = &model_row(c->model, layer)->feed.experts;
+    if (!w->up) return 0;
+    TRY(add_inputs(c, w->up, layer, c->expert_stems[0], c->expert_stems[1], NULL, NULL, err));
+    if (w->down->cols % INT4_GROUP != 0 || x->limit != 0) return 0;
+    const size_t n = (size_t)x->n_experts;
+    struct inputs *in = &c->list[c->n++];
+    *in = (struct inputs){.of = w->down,
+                          .stems = {c->expert_stems[2]},
+                          .layer = layer,
+                          .cols = w->down->cols,
+                          .n_experts = x->n_experts};
+    in->weights = calloc(n * (size_t)in->cols, sizeof *in->weights);
+    in->rows = calloc(n, sizeof *in->rows);
+    if (in->weights && in->rows) return 0;
+    return err_set(err, E_NOMEM, "no memory for the inputs of %zu experts", n);
+}
+
 static int list_inputs(struct calibration *c, struct err *err) {
-    enum { EACH = 9 };
+    enum { EACH = 11 };
     const struct model *m = c->model;
     const struct family_tensors *t = c->names;
     c->list = calloc((size_t)m->n_layers * EACH, sizeof *c->list);
     if (!c->list) return err_set(err, E_NOMEM, "no memory for the list of matrices");
+    const char *const experts[] = {t->expert_gate, t->expert_up, t->expert_down};
+    for (int i = 0; i < 3; i++)
+        if (t->experts && experts[i])
+            snprintf(c->expert_stems[i], sizeof c->expert_stems[i], "%s.%s", t->experts,
+                     experts[i]);
     for (int32_t i = 0; i < m->n_layers; i++) {
         const struct layer_weights *w = &m->layers[i];
         TRY(add_inputs(c, &w->qkv, i, t->q, t->k, t->v, t->qkv, err));
@@ -116,26 +199,55 @@ static int list_inputs(struct calibration *c, struct err *err) {
         TRY(add_inputs(c, &w->down, i, t->down, NULL, NULL, NULL, err));
         TRY(add_inputs(c, &w->experts.shared_up, i, t->shared_gate, t->shared_up, NULL, NULL, err));
         TRY(add_inputs(c, &w->experts.shared_down, i, t->shared_down, NULL, NULL, NULL, err));
+        TRY(add_expert_inputs(c, i, err));
     }
     return 0;
 }
 
-const float *calibration_find(void *ctx, const char *tensor, int64_t cols) {
-    const struct calibration *c = ctx;
+// The number of the expert whose tensor this is, which `out` has the name of without it; -1: it is no expert's.
+static int32_t take_expert(const struct calibration *c, const char *tensor,
+                           char out[TENSOR_NAME_MAX]) {
+    const char *experts = c->names->experts, *at = experts ? strstr(tensor, experts) : NULL;
+    char *end;
+    snprintf(out, TENSOR_NAME_MAX, "%s", tensor);
+    if (!at || at[strlen(experts)] != '.') return -1;
+    const char *number = at + strlen(experts) + 1;
+    const long e = strtol(number, &end, 10);
+    if (end == number || *end != '.' || e < 0 || e >= ROUTE_MAX_EXPERTS) return -1;
+    snprintf(out, TENSOR_NAME_MAX, "%.*s%s", (int)(number - 1 - tensor), tensor, end);
+    return (int32_t)e;
+}
+
+static const struct inputs *find_stem(const struct calibration *c, const char *tensor) {
     char name[TENSOR_NAME_MAX];
     for (size_t i = 0; i < c->n; i++) {
         const struct inputs *in = &c->list[i];
         for (int k = 0; k < STEMS_MAX; k++) {
-            if (!in->stems[k]) continue;
+            if (!in->stems[k] || !in->stems[k][0]) continue;
             family_tensor_name(name, c->names, in->layer, in->stems[k], "weight");
             const size_t n = strlen(name), all = strlen(tensor);
             // A folder's names may have the prefix of a whole model, or lack it.
             if ((n <= all && strcmp(tensor + all - n, name) == 0) ||
                 (all < n && name[n - all - 1] == '.' && strcmp(name + n - all, tensor) == 0))
-                return in->cols == cols ? in->factors : NULL;
+                return in;
         }
     }
     return NULL;
+}
+
+struct int4_inputs calibration_find(void *ctx, const char *tensor, int64_t cols) {
+    char name[TENSOR_NAME_MAX];
+    const int32_t expert = take_expert(ctx, tensor, name);
+    const struct inputs *in = find_stem(ctx, name);
+    struct int4_inputs found = {NULL, NULL};
+    if (!in || in->cols != cols || expert >= (in->n_experts ? in->n_experts : ROUTE_MAX_EXPERTS) ||
+        (expert < 0 && in->n_experts > 0))
+        return found;
+    if (in->n_experts == 0)
+        found.factors = in->factors;
+    else if (in->rows[expert] >= EXPERT_ROWS)
+        found.weights = in->weights + expert * cols;
+    return found;
 }
 
 // --- running the text ---
@@ -196,12 +308,40 @@ out:
     return rc;
 }
 
+// Some of the mean is added to each, since a text shows only some of the inputs that will come. Returns how many
+// experts saw too few rows.
+static int settle_experts(struct inputs *in, struct err *err) {
+    int few = 0;
+    for (int32_t e = 0; e < in->n_experts; e++) {
+        float *w = in->weights + (int64_t)e * in->cols, mean = 0;
+        few += in->rows[e] < EXPERT_ROWS;
+        for (int32_t k = 0; k < in->cols; k++) mean += w[k] / (float)in->cols;
+        if (!isfinite(mean))
+            return err_set(err, E_INVAL,
+                           "expert %d of layer %d gives values on the calibration text that are "
+                           "infinite or no numbers",
+                           e, in->layer);
+        for (int32_t k = 0; k < in->cols; k++) w[k] += 0.1f * mean;
+    }
+    return few;
+}
+
 static int settle(struct calibration *c, struct err *err) {
+    int few = 0, all = 0;
     for (size_t i = 0; i < c->n; i++) {
         struct inputs *in = &c->list[i];
-        for (int64_t first = 0; first < in->cols; first += INT4_BLOCK)
+        const int rc = settle_experts(in, err);
+        if (rc < 0) return rc;
+        few += rc;
+        all += in->n_experts;
+        for (int64_t first = 0; first < in->cols && in->factors; first += INT4_BLOCK)
             TRY(int4_factors(in->factors + first * INT4_BLOCK, block_width(in->cols, first), err));
     }
+    if (few > 0)
+        log_warn("calibrate.few_rows",
+                 "experts=%d of=%d note=\"they saw fewer than %d tokens of the text: their down "
+                 "matrices are rounded as without it\"",
+                 few, all, EXPERT_ROWS);
     return 0;
 }
 
@@ -252,7 +392,11 @@ int calibrate_run(struct calibration **out, const struct calibrate_options *o, s
 
 void calibration_free(struct calibration *c) {
     if (!c) return;
-    for (size_t i = 0; i < c->n; i++) free(c->list[i].factors);
+    for (size_t i = 0; i < c->n; i++) {
+        free(c->list[i].factors);
+        free(c->list[i].weights);
+        free(c->list[i].rows);
+    }
     free(c->list);
     close_model(c);
     free(c);

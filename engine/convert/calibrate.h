@@ -2,6 +2,7 @@
 // See README.md, "Calibration".
 #pragma once
 #include "base/err.h"
+#include "kernels/int4.h"
 #include <signal.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,10 +17,10 @@ struct calibrate_options {
     const volatile sig_atomic_t *stop; // may be NULL
 };
 // Loads the model on the CPU and runs the text through it, CALIBRATE_MAX_TOKENS at most. Memory holds the model and
-// for each column of a matrix's inputs INT4_BLOCK numbers. E_INVAL: the text has no token; E_CANCELLED: *stop was set.
+// for each column of a matrix's inputs INT4_BLOCK numbers (experts: one for all their gates and ups, and one number for
+// each column of a down). A warning says which experts saw too few rows. E_INVAL: the text has no token; E_CANCELLED: *stop was set.
 enum { CALIBRATE_MAX_TOKENS = 16384 };
 int calibrate_run(struct calibration **out, const struct calibrate_options *o, struct err *err);
 void calibration_free(struct calibration *c); // NULL is allowed
-// int4_quantize_row's `factors` for the matrix of this tensor, whose inputs are `cols`; NULL: it was not measured. ctx: a
-// struct calibration.
-const float *calibration_find(void *ctx, const char *tensor, int64_t cols);
+// What was measured of the matrix of this tensor, whose inputs are `cols`. ctx: a struct calibration.
+struct int4_inputs calibration_find(void *ctx, const char *tensor, int64_t cols);

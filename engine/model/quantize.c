@@ -48,7 +48,7 @@ struct job {
     float *work;        // a row in F32
     float *scales;      // (n_scales) of all matrices, the first n_quantized are made
     size_t n_scales, n_quantized;
-    const float *factors; // of the present matrix, or NULL
+    struct int4_inputs inputs; // of the present matrix
 };
 
 // --- files ---
@@ -362,10 +362,11 @@ static int quantize_row(struct job *j, const struct tensor *t, const struct tens
     int rc = j->o->weights == WEIGHTS_FP8 ? fp8_quantize_row(v, row, q, q_stride, j->work, scale)
              : j->o->weights == WEIGHTS_INT8
                  ? int8_quantize_row(v, row, (int8_t *)q, q_stride, j->work, scale)
-             : j->factors
-                 ? int4_quantize_row_calibrated(v, row, v->dtype, j->factors, (uint32_t *)(void *)q,
-                                                scale, j->work)
-                 : int4_quantize_row(v, row, v->dtype, (uint32_t *)(void *)q, scale, j->work);
+             : j->inputs.factors
+                 ? int4_quantize_row_calibrated(v, row, v->dtype, j->inputs.factors,
+                                                (uint32_t *)(void *)q, scale, j->work)
+                 : int4_quantize_row(v, row, v->dtype, j->inputs.weights, (uint32_t *)(void *)q,
+                                     scale, j->work);
     if (rc == 0) return 0;
     return err_set(err, E_UNSUPPORTED,
                    "the tensor '%s' holds a value that is infinite or no number; few bits with a "
@@ -399,7 +400,8 @@ static int write_fp8(struct job *j, const struct tensor *t, const struct tensor_
 static int write_int4(struct job *j, const struct tensor *t, const struct tensor_view *v,
                       struct err *err) {
     const int64_t row_bytes = v->cols / 2;
-    j->factors = j->o->factors ? j->o->factors(j->o->factors_ctx, t->name, v->cols) : NULL;
+    j->inputs = j->o->inputs ? j->o->inputs(j->o->inputs_ctx, t->name, v->cols)
+                             : (struct int4_inputs){NULL, NULL};
     for (int64_t r = 0; r < v->rows; r++)
         TRY(quantize_row(j, t, v, r, j->q + r * row_bytes, 1, err));
     return safetensors_write(j->writer, j->q, (size_t)(v->rows * row_bytes), err);

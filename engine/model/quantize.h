@@ -6,6 +6,7 @@
 #pragma once
 #include "base/err.h"
 #include "engine/model/weight_format.h"
+#include "kernels/int4.h"
 #include <signal.h>
 #include <stdint.h>
 
@@ -22,10 +23,9 @@ struct quantize_options {
     enum weight_format weights;                               // not WEIGHTS_OWN
     void (*progress)(void *ctx, int64_t done, int64_t total); // bytes read
     void *progress_ctx;
-    // Of 4 bits: kernels/int4.h's factors for the inputs of a tensor's matrix; NULL there: it was not measured. NULL
-    // here: no matrix was.
-    const float *(*factors)(void *ctx, const char *tensor, int64_t cols);
-    void *factors_ctx;
+    // Of 4 bits: what is known of the inputs of a tensor's matrix. NULL: nothing of any.
+    struct int4_inputs (*inputs)(void *ctx, const char *tensor, int64_t cols);
+    void *inputs_ctx;
     const volatile sig_atomic_t *stop; // may be NULL
 };
 struct quantize_result {

@@ -16,7 +16,7 @@ static float random_value(void) {
 static int quantize(const float *x, enum dtype scale_dtype, uint32_t *codes, float *scales) {
     float work[COLS];
     const struct tensor_view v = {x, DTYPE_F32, 1, COLS, COLS, 1, NULL, 0};
-    return int4_quantize_row(&v, 0, scale_dtype, codes, scales, work);
+    return int4_quantize_row(&v, 0, scale_dtype, NULL, codes, scales, work);
 }
 
 static float value_of(const uint32_t *codes, const float *scales, int k) {
@@ -144,6 +144,30 @@ static void calibrated_test(void **state) {
     if (mine > 0.5 * plain) fail_msg("%g with the inputs known, %g without", mine, plain);
 }
 
+// The same with weights alone, which only choose the scales.
+static void weighted_test(void **state) {
+    double plain = 0, mine = 0;
+    float weights[COLS];
+    for (int k = 0; k < COLS; k++) weights[k] = k % 8 ? 0.01f : 1;
+    for (int round = 0; round < 20; round++) {
+        float x[COLS], scales[2][GROUPS], work[COLS];
+        uint32_t codes[2][COLS / 8];
+        for (int k = 0; k < COLS; k++) x[k] = random_value();
+        const struct tensor_view v = {x, DTYPE_F32, 1, COLS, COLS, 1, NULL, 0};
+        for (int i = 0; i < 2; i++)
+            assert_int_equal(
+                int4_quantize_row(&v, 0, DTYPE_F32, i ? weights : NULL, codes[i], scales[i], work),
+                0);
+        for (int k = 0; k < COLS; k++) {
+            const double a = (double)(x[k] - value_of(codes[0], scales[0], k));
+            const double b = (double)(x[k] - value_of(codes[1], scales[1], k));
+            plain += (double)weights[k] * a * a;
+            mine += (double)weights[k] * b * b;
+        }
+    }
+    if (mine > 0.95 * plain) fail_msg("%g with weights, %g without", mine, plain);
+}
+
 // Columns that are never used, and inputs that are no numbers.
 static void no_inputs_test(void **state) {
     static float factors[INT4_GROUP * INT4_GROUP];
@@ -158,9 +182,9 @@ static void no_inputs_test(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(least_error_test),
-                                       cmocka_unit_test(grid_test), cmocka_unit_test(ends_test),
-                                       cmocka_unit_test(calibrated_test),
-                                       cmocka_unit_test(no_inputs_test)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(least_error_test), cmocka_unit_test(grid_test),
+        cmocka_unit_test(ends_test),        cmocka_unit_test(calibrated_test),
+        cmocka_unit_test(weighted_test),    cmocka_unit_test(no_inputs_test)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,8 +80,8 @@ static int write_folder(const struct settings *s, struct written *out, struct er
                                            (enum weight_format)formats[s->weight_dtype].folder,
                                        .progress = cli_progress,
                                        .progress_ctx = "quantizing",
-                                       .factors = c ? calibration_find : NULL,
-                                       .factors_ctx = c,
+                                       .inputs = c ? calibration_find : NULL,
+                                       .inputs_ctx = c,
                                        .stop = cli_stop_on_signal()};
     const int rc = quantize_write(&o, &result, err);
     calibration_free(c);

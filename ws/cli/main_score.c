@@ -171,8 +171,8 @@ static int int4_folder_make(struct int4_folder *f, const char *model, const char
     const int rc = quantize_write(&(struct quantize_options){.model_dir = model,
                                                              .out_dir = f->dir,
                                                              .weights = WEIGHTS_INT4,
-                                                             .factors = c ? calibration_find : NULL,
-                                                             .factors_ctx = c,
+                                                             .inputs = c ? calibration_find : NULL,
+                                                             .inputs_ctx = c,
                                                              .stop = cli_stop_on_signal()},
                                   &result, err);
     calibration_free(c);
