@@ -20,8 +20,8 @@ struct inputs { // of one matrix of the model, which may be several tensors
     const char *stems[STEMS_MAX]; // of the tensors; NULL: fewer
     int32_t layer, cols;
     float *factors; // (cols, INT4_BLOCK) of each block of columns (width, width)
-    int32_t
-        n_experts; // `of` is the first of so many downs, which have weights instead; 0: a matrix or gates and ups
+    // `of` is the first of n_experts downs, which have weights instead. 0: a matrix, or all gates and ups of a layer.
+    int32_t n_experts;
     float *weights; // (n_experts, cols) the sums of their inputs' squares
     int32_t *rows;  // (n_experts) of the text that they saw
 };
