@@ -229,6 +229,8 @@ const cut = (page) =>
     return [
       ...all.filter((element) => !element.closest('pre, table') && (box(element).right > innerWidth || box(element).left < 0)).map((element) => `cut: ${element.textContent}`),
       ...all.filter((element) => element.matches('.dialog-actions button') && box(element).height > 44).map((element) => `broken: ${element.textContent}`),
+      ...all.filter((element) => element.matches('dd') && box(element).height > 70 && element.textContent.length < 30).map((element) => `narrow: ${element.textContent}`),
+      ...[...document.querySelectorAll('.choices')].filter((row) => row.scrollWidth > row.clientWidth).map((row) => `cut: ${row.textContent}`),
     ];
   });
 
@@ -257,6 +259,9 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await page.click(`.header [aria-label^="${chosen}"]`);
     await page.waitForSelector('.settings .dialog-actions');
     await fits('settings');
+    await page.locator('.settings [role=tab]').last().click();
+    await page.waitForSelector('.choices');
+    await fits('settings of the page');
     await page.keyboard.press('Escape');
     await page.locator('[data-action=more]:visible').last().click();
     await page.click('.menu [data-item=inspect]');

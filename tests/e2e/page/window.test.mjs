@@ -64,11 +64,11 @@ test('when the window moves for the first time the page says so, once', async (t
   assert.equal(await behindLine(page), 'Question 0');
 });
 
-test('on a narrow screen the meter stays on the screen', async (t) => {
-  const { page } = await shown(t, { memory_len: 1024 }, { viewport: { width: 320, height: 640 } });
+test('on a narrow screen the meter stays on the screen, beside Send', async (t) => {
+  const { page } = await shown(t, { memory_len: 1024 }, { viewport: { width: 320, height: 640 }, locale: 'de' });
   await page.waitForSelector('.window-line');
-  const box = await page.locator('.context').boundingBox();
-  assert.ok(box.x >= 0 && box.x + box.width <= 320, JSON.stringify(box));
+  const [meter, send] = await Promise.all(['.context-sees', '.send'].map((one) => page.locator(one).boundingBox()));
+  assert.ok(meter.x >= 0 && meter.x + meter.width <= send.x, JSON.stringify([meter, send]));
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
 });
 

@@ -44,7 +44,7 @@ export function comparePanel(session, record, others) {
   const choice = h(
     'select',
     { id: 'compare-with', onchange: (/** @type {any} */ event) => compare(Number(event.target.value)) },
-    ...others.map((turn) => h('option', { value: String(turn) }, versionName(turn, [...others, record.turn.turn]).toLowerCase())),
+    ...others.map((turn) => h('option', { value: String(turn) }, versionName(turn, [...others, record.turn.turn]))),
   );
   const nearest = others.filter((turn) => turn < record.turn.turn).at(-1) ?? others[0];
   choice.value = String(nearest);

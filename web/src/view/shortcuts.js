@@ -81,7 +81,7 @@ const SHORTCUTS = [
 ];
 
 /** @param {string} key */
-const keyName = (key) => (key === 'Mod' ? (mac ? '⌘' : 'Ctrl') : key === 'Shift' && mac ? '⇧' : key);
+const keyName = (key) => (key === 'Mod' ? (mac ? '⌘' : t('Ctrl')) : key === 'Shift' && mac ? '⇧' : key);
 
 /** @type {HTMLDialogElement | null} */
 let sheet = null;
