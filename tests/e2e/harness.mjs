@@ -43,8 +43,9 @@ process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKIL
 // A test that failed leaves sockets and timers behind, a paused socket even after its server's end, and each would keep
 // the program until the runner ends it. Nothing is awaited any more behind the last test, so the program ends.
 // `ended` tells the runner (run/results.mjs) that all tests had their turn.
-if (process.env.NODE_TEST_CONTEXT || process.argv[1]?.endsWith('.test.mjs'))
-  after(() => {
+if (process.env.NODE_TEST_CONTEXT || /(\.test|together)\.mjs$/.test(process.argv[1] ?? ''))
+  after(async () => {
+    await endOfFile();
     console.log('# ended');
     setTimeout(() => process.exit(), 2000).unref();
   });
@@ -84,11 +85,17 @@ export async function freePort() {
 }
 
 const cleanups = new WeakMap(); // test context -> its cleanup functions
+const ofFile = []; // cleanup functions of the file that runs
+
+/** Ends what belongs to all tests of a file, where another file follows in the same process (together.mjs). */
+export async function endOfFile() {
+  while (ofFile.length > 0) await ofFile.pop()();
+}
 
 /** Runs fn after the test. Unlike t.after's hooks, which run in the order of their registration, the last one runs first:
  * a page closes before the server that it talks to stops. */
 export function afterwards(t, fn) {
-  if (!t) return;
+  if (!t) return void ofFile.push(fn);
   if (!cleanups.has(t)) {
     const stack = [];
     cleanups.set(t, stack);

@@ -7,6 +7,7 @@ import path from 'node:path';
 import { test } from 'node:test';
 import { ownSeconds } from '../run/hang.mjs';
 import { faults } from '../run/faults.mjs';
+import { endedIn, inGroups, outcomes } from '../run/groups.mjs';
 import { limitOf, named, table } from '../run/programs.mjs';
 import { resultOf, testIn } from '../run/results.mjs';
 import { parley, root, temporaryFolder } from './harness.mjs';
@@ -108,6 +109,45 @@ test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); asser
   assert.equal(status, 1, stdout);
   assert.equal(error, undefined, 'it did not end by itself');
   assert.match(stdout, /why it failed/);
+});
+
+test('files in one process: each has its results, servers that end with it, and none fails for another', (t) => {
+  const folder = temporaryFolder(t), env = { ...process.env };
+  delete env.NODE_TEST_CONTEXT;
+  const begin = `import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { afterwards } from ${JSON.stringify(path.join(root, 'tests/e2e/harness.mjs'))};
+const name = await new Promise((resolve) => setTimeout(resolve, 20, import.meta.url.slice(-7, -4)));
+afterwards(null, () => console.log('# what', name, 'kept ends'));
+`;
+  const texts = {
+    one: `${begin}test('passes', async (t) => { await t.test('within', () => {}); });\ntest('is left out', { skip: 'for a reason' }, () => {});`,
+    two: `${begin}test('fails', () => assert.fail('why it failed'));\ntest('passes', () => {});`,
+    bad: 'throw new Error("not a program")',
+    six: `${begin}test('passes', () => {});`,
+    out: `${begin}test('passes', () => {});\ntest('ends', () => new Promise(() => setTimeout(() => process.exit(0), 50)));\ntest('never begins', () => {});`, // when its results are written
+    new: `${begin}test('passes', () => {});`,
+  };
+  const members = Object.entries(texts).map(([name, text]) => {
+    const file = path.join(folder, `${name}.mjs`);
+    writeFileSync(file, text);
+    return { name: `e2e/${name}`, kind: 'node', lane: 'talk', file, env: {}, seconds: 5, weight: 0.5, limit: 60, log: path.join(folder, `${name}.log`) };
+  });
+  const [group, ...others] = inGroups(members);
+  assert.deepEqual([group.members.map(({ name }) => name), others.length, group.seconds], [members.map(({ name }) => name), 0, 30]);
+  assert.equal(inGroups(members, ['e2e/six']).length, 2);
+  assert.equal(inGroups(members.map((each) => ({ ...each, seconds: 25 }))).length, 3); // two in a minute
+  const [program, ...args] = group.command;
+  const { status, stdout } = spawnSync(program, args, { cwd: root, encoding: 'utf8', env, timeout: 60000 });
+  writeFileSync(group.log, stdout);
+  assert.equal(endedIn(group.log), 4, stdout);
+  const { done, left } = outcomes(group, { status, seconds: 1 });
+  assert.deepEqual(done.map(([{ name }, , { passed, failed, skipped }]) => [name, passed, failed, skipped.length]),
+    [['e2e/one', 2, 0, 1], ['e2e/two', 1, 1, 0], ['e2e/bad', 0, 1, 0], ['e2e/six', 1, 0, 0], ['e2e/out', 1, 1, 0]], stdout);
+  assert.deepEqual(left.map(({ name }) => name), ['e2e/new']);
+  assert.match(readFileSync(members[1].log, 'utf8'), /why it failed/);
+  assert.doesNotMatch(readFileSync(members[3].log, 'utf8'), /why it failed|not a program/);
+  for (const name of ['one', 'two', 'six']) assert.ok(stdout.includes(`# what ${name} kept ends`), stdout);
 });
 
 test('a program of node that ends before its tests do has failed, with whatever status', (t) => {

@@ -104,6 +104,12 @@ export class HangWatch {
     return hung;
   }
 
+  /** Counts a program's seconds from here on: it begins something else. */
+  restart(program) {
+    const seen = this.seen.get(program);
+    if (seen) seen.own = 0;
+  }
+
   /** Ends a program and all that it started. */
   static kill(pid) {
     const all = processes();

@@ -22,6 +22,7 @@ import { spawnSync } from 'node:child_process';
 import { existsSync, mkdirSync, mkdtempSync, chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import { inGroups, outcomes } from './groups.mjs';
 import { HangWatch } from './hang.mjs';
 import { named, Suites, SUITES, table, top } from './programs.mjs';
 import { Report } from './report.mjs';
@@ -134,7 +135,11 @@ async function main() {
   process.env.ASAN_OPTIONS ??= 'quarantine_size_mb=32:malloc_context_size=12';
   // UndefinedBehaviorSanitizer's reports name where they are.
   process.env.UBSAN_OPTIONS ??= 'print_stacktrace=1';
-  const { programs, skipped, jobs } = chosen(options, Number(process.env.TEST_JOBS ?? os.cpus().length));
+  const { programs: single, skipped, jobs } = chosen(options, Number(process.env.TEST_JOBS ?? os.cpus().length));
+  const unsteady = existsSync('tests/unsteady') ? readFileSync('tests/unsteady', 'utf8').split('\n').filter((line) => line && !line.startsWith('#')).map((line) => line.split(/\s+/)[0]) : [];
+  // Groups are for whole runs of release: who names programs, measures them or looks for the first failure wants them apart.
+  const apart = options.only || options.of || options.costs || options.first || options.list || jobs === 1;
+  const programs = apart ? single : inGroups(single, [...unsteady, ...table('alone').map(([name]) => name)]);
   const report = new Report({ jobs, verbose: options.verbose || options.times || programs.length < 20 });
   const clean = () => removeFolders([scratch, memory].filter(Boolean));
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'])
@@ -149,11 +154,16 @@ async function main() {
     return 0;
   }
 
-  const unsteady = existsSync('tests/unsteady') ? readFileSync('tests/unsteady', 'utf8').split('\n').filter((line) => line && !line.startsWith('#')).map((line) => line.split(/\s+/)[0]) : [];
   const results = new Map(), left = { again: Number(process.env.TEST_AGAIN ?? 0) };
   const ended = (program, result) => {
     results.set(program.name, result);
-    const tests = resultOf(program.kind, program.log, result.status);
+    if (program.members) {
+      const { done, left: notBegun } = outcomes(program, result);
+      for (const each of done) judge(...each);
+      report.state.pending.push(...notBegun);
+    } else judge(program, result, resultOf(program.kind, program.log, result.status));
+  };
+  const judge = (program, result, tests) => {
     const mayRunAgain = program.waits || unsteady.includes(program.name);
     if (tests.failed && left.again > 0 && mayRunAgain && !sanitizerReport(program.log)) {
       left.again--;

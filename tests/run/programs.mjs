@@ -77,6 +77,7 @@ export class Suites {
     packages('tests/e2e');
     // Without --test, which would run the file in a process of its own.
     this.enter(lane, 'node', name, ['node', '--test-reporter=tap', file], { PARLEY: path.resolve(this.build, 'parley'), ...env });
+    Object.assign(this.programs.at(-1), { lane, file }); // for groups.mjs
   }
 
   /** Golden tests whose engines have TP x PP ranks. */

@@ -32,7 +32,8 @@ export class Report {
     const left = work(pending) + work(running) / 2;
     const speed = (this.ended.work + work(running) / 2) / Math.max(elapsed, 1);
     const minutes = left / Math.max(speed, 0.1) / 60;
-    const text = `${this.programs} of ${this.programs + running.length + pending.length} programs, ${this.failed} tests failed, ` +
+    const many = (programs) => programs.reduce((sum, { members }) => sum + (members?.length ?? 1), 0);
+    const text = `${this.programs} of ${this.programs + many(running) + many(pending)} programs, ${this.failed} tests failed, ` +
       `about ${minutes < 1 ? 'a minute' : `${Math.ceil(minutes)} min`} left`;
     if (!this.terminal) this.line(`  ${text}`);
     else process.stdout.write(`\r\x1b[K  ${`${text}: ${running.map(({ name }) => name).join(' ')}`.slice(0, (process.stdout.columns ?? 80) - 3)}`);

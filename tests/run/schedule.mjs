@@ -3,6 +3,7 @@
 import { spawn } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
+import { endedIn } from './groups.mjs';
 import { HangWatch } from './hang.mjs';
 import { testIn } from './results.mjs';
 
@@ -66,6 +67,12 @@ export async function runAll(programs, { jobs, scratch, ended, state, stop = () 
   startSome();
   const timer = setInterval(() => {
     const now = [...running.keys()];
+    for (const program of now.filter(({ members }) => members)) { // the limit is that of the file that runs
+      const at = endedIn(program.log);
+      if (at !== program.at) watch.restart(program);
+      program.at = at;
+      program.limit = program.members[Math.min(at, program.members.length - 1)].limit;
+    }
     for (const [program, why] of watch.look(now)) {
       const test = testIn(program.log);
       program.hung = test ? `${why} in "${test}"` : why;

@@ -4,7 +4,6 @@ import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
-import { after } from 'node:test';
 import { chromium, firefox } from 'playwright-core';
 import { afterwards, patience, Server, sleep } from '../harness.mjs';
 import { Conversation } from '../schema.mjs';
@@ -58,8 +57,8 @@ async function launch() {
   });
 }
 
-/** One browser for a file's tests; call in `after`. */
-export async function closeBrowser() {
+/** Behind a file's last test: another file of the process (together.mjs) gets a browser without anything of this one. */
+async function closeBrowser() {
   await browser?.close();
   browser = contexts = undefined;
   if (home) rmSync(home, { recursive: true, force: true });
@@ -73,14 +72,9 @@ export const unhurried = ['--threads', '1'];
  * as what a test does to the page does. */
 export const behind = ['nice', '-n', '5'];
 
-/** A server for all tests of a file, and the end of it and of the browser; call at the top of the file. */
-export async function sharedServer() {
-  const server = await Server.start(null, { args: unhurried, wrap: behind });
-  after(async () => {
-    await closeBrowser();
-    await server.stop('SIGKILL');
-  });
-  return server;
+/** A server for all tests of a file, which ends with the file; call at the top of the file. */
+export function sharedServer() {
+  return Server.start(null, { args: unhurried, wrap: behind });
 }
 
 /** An assertion about what the page shows behind a key or a click: until it holds, since what the page does then may be a
@@ -97,7 +91,10 @@ export async function soon(assertion) {
 /** A context of its own (storage, theme, size), without anything of a test before (tabs.mjs). `fresh`: for a test of
  * opening itself, nor is anything loaded. */
 export async function newContext(t, { expected, fresh = inFirefox, ...options } = {}) {
-  browser ??= await launch();
+  if (!browser) {
+    browser = await launch();
+    afterwards(null, closeBrowser);
+  }
   contexts ??= new Contexts(browser);
   const { context, done } = await contexts.take({ fresh, ...options });
   context.setDefaultTimeout(patience);

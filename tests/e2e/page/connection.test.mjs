@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import {
   ask,
   behind,
-  closeBrowser,
   connected,
   copiedAnswers,
   ENDLESS,
@@ -26,7 +25,6 @@ import {
 } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
-after(closeBrowser);
 const REFUSED = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
 
 test('after a restart of the server the page comes back by itself, and Zora is still Zora', async (t) => {

@@ -1,9 +1,8 @@
 // The list is updated in place: a row that changed is drawn, and no other one is touched.
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { closeBrowser, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
+import { test } from 'node:test';
+import { openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
 
-after(closeBrowser);
 
 const titles = (page) => page.locator('.item-title').allInnerTexts();
 

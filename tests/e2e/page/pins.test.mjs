@@ -1,9 +1,8 @@
 // Pinned and archived chats: the server keeps the marks, so every browser of the owner shows the same list.
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { closeBrowser, connected, newContext, openPage, prepareSession, Server, settled, soon, unhurried } from './browser.mjs';
+import { test } from 'node:test';
+import { connected, newContext, openPage, prepareSession, Server, settled, soon, unhurried } from './browser.mjs';
 
-after(closeBrowser);
 
 const titles = (page) => page.locator('.item-title').allInnerTexts();
 const groups = (page) => page.locator('.group h3').allInnerTexts();

@@ -1,9 +1,8 @@
 // A message whose answer does not come: it shows that it is being sent, and it becomes one turn however often it is tried.
 import assert from 'node:assert/strict';
-import { after, test } from 'node:test';
-import { closeBrowser, connected, newContext, newPage, say, Server, sessionOf, settled, turnsOf, unhurried } from './browser.mjs';
+import { test } from 'node:test';
+import { connected, newContext, newPage, say, Server, sessionOf, settled, turnsOf, unhurried } from './browser.mjs';
 
-after(closeBrowser);
 
 /** A page whose clock the test moves, in a session with one turn, on a server that has stopped answering. */
 async function silent(t) {

@@ -3,11 +3,10 @@ import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { after, test } from 'node:test';
+import { test } from 'node:test';
 import { temporaryFolder } from '../harness.mjs';
-import { allowClipboard, closeBrowser, newContext, newPage, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
+import { allowClipboard, newContext, newPage, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
 
-after(closeBrowser);
 
 const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 async function axeFindsNothing(page, where) {
