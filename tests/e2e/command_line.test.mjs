@@ -118,6 +118,30 @@ test('help and results on a stream that is full or closed: exit status 1; files 
   assert.deepEqual(readFileSync(file), readFileSync(expected));
 });
 
+test('chat --url takes what serve prints, and says what the server wants', async (t) => {
+  const folder = temporaryFolder(t), tokens = path.join(folder, 'tokens'), wrong = path.join(folder, 'wrong');
+  const server = await Server.start(t, { model: demo });
+  // The address that `parley serve` prints, or a part of it; /info names the one session, however often it is asked.
+  for (const url of [`http://127.0.0.1:${server.port}`, `http://127.0.0.1:${server.port}/`, `127.0.0.1:${server.port}`, `ws://127.0.0.1:${server.port}`]) {
+    const { stdout } = await run(['chat', '--url', url], { input: '/info\n/info\n/new\n/info\n' });
+    const lines = stdout.match(/^.* at .*$/gm);
+    assert.equal(lines.length, 3, stdout);
+    assert.equal(lines[0], lines[1]);
+    for (const line of lines) assert.match(line, / at \S+, session [0-9a-f-]+$/);
+    assert.notEqual(lines[1], lines[2]);
+  }
+  writeFileSync(tokens, 'alice:alice-token-0123456789\n');
+  writeFileSync(wrong, 'other-token-0123456789\n');
+  const closed = await Server.start(t, { model: demo, args: ['--token-file', tokens] });
+  await fails(['chat', '--url', `http://127.0.0.1:${closed.port}`, '--token-file', wrong], 1, /does not know this token \(--token-file\)/, { input: 'hi\n' });
+});
+
+test('quantize --output x.gguf writes a GGUF file', async (t) => {
+  const file = path.join(temporaryFolder(t), 'x.gguf');
+  await good(['quantize', '--model', demo, '--weight-dtype', 'int4', '--output', file]);
+  assert.equal(readFileSync(file).toString('latin1', 0, 4), 'GGUF');
+});
+
 test('sessions export --output: a new file, whole or not there', async (t) => {
   const folder = temporaryFolder(t), db = path.join(folder, 'a.db'), file = path.join(folder, 'session.json');
   const server = await Server.start(t, { model: demo, db });

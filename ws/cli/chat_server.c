@@ -16,8 +16,10 @@ struct server_peer {
     struct ws_client *client;
     char token[1024];
     char session[72];
-    char description[512];
-    int64_t seq; // last event seen
+    char
+        description[512]; // the model and the address; behind them server_describe puts the session
+    size_t described;     // their length
+    int64_t seq;          // last event seen
     int64_t session_len;
     bool stalled;   // and the user was shown why
     struct buf out; // the frame being written
@@ -93,8 +95,9 @@ static int connect_and_greet(struct server_peer *p, struct err *err) {
     TRY(ws_client_open(&p->client, p->settings->url, p->token[0] ? p->token : NULL, err));
     TRY(await(p, "hello", &hello, err));
     const cJSON *model = cJSON_GetArrayItem(at(hello, "models"), 0);
-    snprintf(p->description, sizeof p->description, "%s at %s", text_of(model, "name"),
-             p->settings->url);
+    const int n = snprintf(p->description, sizeof p->description, "%s at %s",
+                           text_of(model, "name"), p->settings->url);
+    p->described = n < (int)sizeof p->description ? (size_t)n : sizeof p->description - 1;
     cJSON_Delete(hello);
     return 0;
 }
@@ -288,9 +291,8 @@ static int server_fork(struct chat_peer *peer, struct err *err) {
 
 static const char *server_describe(struct chat_peer *peer) {
     struct server_peer *p = (struct server_peer *)peer;
-    size_t n = strcspn(p->description, "\t");
-    snprintf(p->description + n, sizeof p->description - n, "\tsession %s", p->session);
-    p->description[n] = ',';
+    snprintf(p->description + p->described, sizeof p->description - p->described, ", session %s",
+             p->session);
     return p->description;
 }
 

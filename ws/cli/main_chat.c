@@ -8,7 +8,8 @@
 
 #define SETTINGS struct chat_settings
 static const struct config_key keys[] = {
-    TEXT("chat", url, "ws://127.0.0.1:8080/ws", NULL, "WebSocket address of the server."),
+    TEXT("chat", url, "ws://127.0.0.1:8080/ws", NULL,
+         "Address of the server: ws://HOST:PORT/ws, or the page's, as `parley serve` prints it."),
     TEXT("chat", session, "", NULL, "Session on the server to continue; empty opens a new one."),
     TEXT("chat", token_file, "", NULL, "File whose first line is the access token for the server."),
     TEXT("chat", system, "", NULL, "System prompt of a new session."),

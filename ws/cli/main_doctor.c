@@ -171,7 +171,8 @@ static void check_cpu(struct findings *f, const struct serve_config *c) {
         finding_add(f, FINDING_FAULT, subject, "set isa to auto", "%s", err.text);
         return;
     }
-    finding_add(f, FINDING_OK, subject, NULL, "%s", cpu->description);
+    finding_add(f, FINDING_OK, subject, NULL, "%.*s", (int)strcspn(cpu->description, ","),
+                cpu->description); // not the threads of this probe
     cpu->ops->close(cpu);
 }
 

@@ -19,7 +19,8 @@ static const struct config_key keys[] = {
     TEXT("", model, "", MODEL_VALUE, "Model to quantise (required): " MODEL_VALUE_HELP "."),
     TEXT("", output, "", "DIR|FILE.gguf", "Folder or file to create (required)."),
     CHOICE("", format, "folder|gguf", "folder",
-           "folder: config.json and safetensors. gguf: one file, which llama.cpp reads too."),
+           "folder: config.json and safetensors. gguf, or an output named so: one file, which "
+           "llama.cpp reads too."),
     CHOICE("", weight_dtype, "int8|fp8|int4|q8_0|q4_0|f16|bf16", "int8",
            "Format of the matrices. In a folder int8, fp8 (e4m3), or int4 (groups of 128 columns). "
            "In a GGUF file q8_0 (int8 means the same), q4_0 (likewise int4), f16 or bf16."),
@@ -104,8 +105,10 @@ static int write_gguf(const struct settings *s, struct written *out, struct err 
 }
 
 static int run(void *settings, char **words, struct err *err) {
-    const struct settings *s = settings;
+    struct settings *s = settings;
     struct written result;
+    const size_t n = strlen(s->output);
+    if (n >= 5 && !strcmp(s->output + n - 5, ".gguf")) s->format = OUTPUT_GGUF;
     const bool gguf = s->format == OUTPUT_GGUF;
     if (!s->model[0]) return cli_usage(err, CLI_NO_MODEL);
     if (!s->output[0]) return cli_usage(err, gguf ? CLI_NO_OUTPUT_FILE : CLI_NO_OUTPUT);

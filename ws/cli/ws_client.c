@@ -24,6 +24,7 @@ struct ws_client {
     struct buf receiving;
     char *token;
     char reason[256];
+    int answer;         // HTTP's status where it was no WebSocket; 0: none came
     enum status status; // client's thread
     atomic_bool stop;
 };
@@ -84,6 +85,8 @@ static int callback(struct lws *wsi, enum lws_callback_reasons reason, void *use
         if (c->status == OPEN && c->wsi) lws_callback_on_writable(c->wsi);
         return 0;
     case LWS_CALLBACK_CLIENT_CONNECTION_ERROR:
+        c->answer = (int)lws_http_client_http_response(wsi);
+        if (c->answer == 101) c->answer = 0;
         snprintf(c->reason, sizeof c->reason, "%.*s", in ? (int)len : 0,
                  in ? (const char *)in : "");
         c->wsi = NULL;
@@ -112,6 +115,20 @@ static void *serve(void *arg) {
 }
 
 static int fail_connect(const struct ws_client *c, const char *url, struct err *err) {
+    if (c->answer == 401 || c->answer == 403)
+        return err_set(err, E_DENIED, "the server at %s does not know %s", url,
+                       c->token ? "this token (--token-file)"
+                                : "a client without a token: --token-file FILE");
+    if (c->answer == 429)
+        return err_set(err, E_DENIED,
+                       "the server at %s takes no more requests for now (HTTP 429); try again in a "
+                       "minute",
+                       url);
+    if (c->answer)
+        return err_set(err, E_IO,
+                       "a server is at %s, and answers HTTP %d there: is it `parley serve`, and "
+                       "the path right?",
+                       url, c->answer);
     return err_set(
         err, E_IO,
         "cannot connect to %s%s%s. Does a server run there? `parley serve` starts one and "
@@ -119,8 +136,26 @@ static int fail_connect(const struct ws_client *c, const char *url, struct err *
         url, c->reason[0] ? ": " : "", c->reason);
 }
 
+// The WebSocket's address by `url`, which may also be the page's, as `parley serve` prints it, or HOST:PORT. The caller frees
+// it. NULL: out of memory.
+static char *address_of(const char *url) {
+    const char *found = strstr(url, "://"), *rest = found ? found + 3 : url;
+    const bool of_page = !found || !strncmp(url, "http://", 7) || !strncmp(url, "https://", 8);
+    const char *path = strchr(rest, '/');
+    const bool bare = !path || !path[1], ends_in_ws = path && !strcmp(strrchr(path, '/'), "/ws");
+    const char *more = (of_page && !ends_in_ws) || bare ? "ws" : "";
+    const size_t len = strlen(rest);
+    char *address;
+    int rc = asprintf(&address, "%.*s%s%s%s%s", of_page ? 0 : (int)(rest - url), url,
+                      !of_page                       ? ""
+                      : !strncmp(url, "https://", 8) ? "wss://"
+                                                     : "ws://",
+                      rest, more[0] && (!len || rest[len - 1] != '/') ? "/" : "", more);
+    return rc < 0 ? NULL : address;
+}
+
 static int connect_to(struct ws_client *c, const char *url, struct err *err) {
-    char *copy = strdup(url), path[512];
+    char *copy = address_of(url), path[512];
     const char *scheme, *host, *rest;
     int port, rc = 0;
     if (!copy) return err_set(err, E_NOMEM, "out of memory");
