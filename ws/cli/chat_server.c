@@ -16,10 +16,9 @@ struct server_peer {
     struct ws_client *client;
     char token[1024];
     char session[72];
-    char
-        description[512]; // the model and the address; behind them server_describe puts the session
-    size_t described;     // their length
-    int64_t seq;          // last event seen
+    char description[512]; // the model and the address, `described` bytes; then the session
+    size_t described;
+    int64_t seq; // last event seen
     int64_t session_len;
     bool stalled;   // and the user was shown why
     struct buf out; // the frame being written
