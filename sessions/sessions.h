@@ -74,32 +74,32 @@ struct session_view { // a session as clients see it
     int64_t turn;  // running or queued, -1 none
     int below;     // 1: turns follow the head; 0: none does; -1: unknown (lists, tools)
     bool snapshot; // its cache is in a file
-    // LIST of a query: the turn that has its words, and the text around them with each word between \1 and
-    // \2. NULL: in the title alone, and elsewhere
+    // LIST of a query: the turn that has the words, and the text around the words with each word between \1
+    // and \2. NULL: the words are in the title alone, or the view is not of a query
     int64_t found_turn;
     const char *found_text;
 };
 
-// PREPARING: a worker makes its input; clients see QUEUED.
+// PREPARING: a worker makes the turn's input; clients see QUEUED.
 enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE, TURN_PREPARING };
 struct turn_view {
     int64_t turn;
-    int64_t parent;          // the turn it follows; TURN_NONE: it is a first turn
+    int64_t parent;          // the turn before this one on its path; TURN_NONE: a first turn
     const int64_t *siblings; // (n_siblings) all turns with this parent, itself included, ascending
     const int32_t *inputs; // (n_siblings) numbers from 0; siblings with equal inputs have the same
-    size_t n_siblings;     // 0: the request did not ask for them, or the turn is the only one
+    size_t n_siblings;     // 0: the request did not ask for siblings, or the turn has none
     enum turn_state state;
     struct turn_input input; // of INPUT_IDS only n_ids
     const char *text;
     size_t text_len;
-    const char *finish_reason; // NULL while it runs
+    const char *finish_reason; // NULL while the turn runs
     struct turn_numbers numbers;
     uint64_t seed;
     bool thinking;        // the answer begins inside the model's thinking
     const char *sampling; // JSON object text: every value in force
     const char *context;  // JSON object text: the context outputs; NULL: none
-    const char *branch;   // JSON object text: which of several answers it is; NULL: it had one
-    const struct engine_scores *scores; // of its input, where they were asked for; never recorded
+    const char *branch; // JSON object text: which of several answers this is; NULL: a single answer
+    const struct engine_scores *scores; // of the input, if they were asked for; never recorded
     int64_t created_ms, seq_first, seq_last;
     const char *error_code, *error_message; // NULL: none
 };
@@ -112,18 +112,18 @@ struct session_event { // pointers borrowed until the next call on this session
     const char *request_id; // of the reader's own request that this event answers (open, update,
                             // close); "" otherwise
     bool deleted;           // CLOSED
-    // EVICTED, PARKED: "idle" or "pressure". REWOUND: "deleted" or NULL. DONE: why the snapshot of its
-    // cache was not used, or NULL.
+    // EVICTED, PARKED: "idle" or "pressure". REWOUND: "deleted" or NULL. DONE: why the snapshot of the
+    // session's cache was not used, or NULL.
     const char *reason;
     int64_t head; // REWOUND: the last turn of the path from here on
-    // SAMPLE: seq and first_seq are 0. The piece begins with this token of that answer; it may have no
-    // tokens, but text that was held back.
+    // SAMPLE: seq and first_seq are 0. The piece begins with token first_token of answer `branch`. A piece
+    // without tokens has text that was held back.
     int32_t branch; // from 1, in the order of turn_view.branch
     int64_t first_token;
     // DELTA, SAMPLE
     int64_t delta_turn;
-    int64_t drawn_us; // when its first token was drawn, by the engine's clock; 0: long ago, or
-                      // before its reader attached
+    int64_t drawn_us; // when the first token was drawn, by the engine's clock; 0: long ago, or
+                      // before the reader attached
     const char *text;
     size_t text_len;
     const int32_t *ids;
@@ -227,7 +227,7 @@ struct sessions_callbacks { // all on the net thread, from inside sessions_* cal
 // name the file: locked, read-only, corrupt, newer than this program, not a database.
 int sessions_open(struct sessions **out, const struct sessions_options *o,
                   const struct sessions_callbacks *cb, struct err *err);
-// Gives the service an engine, borrowed until the service is closed. The first one's model is the
+// Gives the service an engine, borrowed until the service is closed. The first engine's model is the
 // default for new sessions. Removes snapshots of sessions that are gone. Errors: placement_add().
 int sessions_add_instance(struct sessions *ss, const struct instance_options *o, struct err *err);
 // Removes the engine's snapshots of sessions that are not in the database. It reads the names of all
@@ -262,7 +262,7 @@ bool sessions_settled(const struct sessions *ss);
 // True: a client took the last event of an idle session, so the next sessions_poll() may unload the
 // session. No timer is set for that.
 bool sessions_touched(const struct sessions *ss);
-// Owners (owners.h) are those of the options' table.
+// Owners (owners.h) come from the options' table.
 void sessions_limits_changed(struct sessions *ss, struct owner *o); // starts turns that may run now
 void sessions_cancel_owner(struct sessions *ss, const struct owner *o); // all turns of its sessions
 void sessions_count_owner(struct sessions *ss, struct owner *o); // sets used[OWNER_CACHE_SHARE]
@@ -303,8 +303,8 @@ struct turn_answer {
     const char *finish_reason;
 };
 // Answer number `branch` of the turn, from 1 in the order of turn_view.branch. Borrowed until the next
-// call on this session. E_NOTFOUND: there is none, or it is not in memory. It stays in memory until the
-// client takes the event after the turn's EVENT_DONE.
+// call on this session. E_NOTFOUND: the turn has no such answer, or the answer is not in memory. An answer
+// stays in memory until the client takes the event after the turn's EVENT_DONE.
 int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
                       struct turn_answer *out);
 // Every token of the path in use, including those that clients may not see yet. Borrowed until the next

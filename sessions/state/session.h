@@ -27,13 +27,13 @@ struct attachment {
     uint64_t client;
     struct session *session;
     int64_t cursor;    // the last event taken
-    bool waiting;      // it has taken every event: the next one calls on_ready
-    int64_t since_us;  // when it attached: earlier tokens do not count as late for it
-    int64_t since_seq; // the last event as it attached
+    bool waiting;      // the client has taken every event: the next event calls on_ready
+    int64_t since_us;  // when the client attached: earlier tokens do not count as late
+    int64_t since_seq; // the last event when the client attached
     char request_id[SESSION_REQUEST_ID_MAX + 1]; // of the event taken last
-    int64_t sampled_turn;                        // the turn that `sampled` is of
-    struct sample_cursor *sampled;  // (n_samples of that turn) how far it is; NULL: nothing taken
-    struct attachment *prev, *next; // of the session
+    int64_t sampled_turn;                        // the turn of the cursors in `sampled`
+    struct sample_cursor *sampled;               // (n_samples of sampled_turn); NULL: nothing taken
+    struct attachment *prev, *next;              // of the session
     struct attachment *client_prev, *client_next; // of the client
 };
 
@@ -61,32 +61,29 @@ struct pending {
     int64_t seq;            // the number of the event that commits it
     int64_t turn;           // PENDING_TURN, EDIT, ERASE
     bool repeated;          // PENDING_TURN, REWIND: a repeated request; undoes nothing
-    int64_t rewound_seq;    // number of its EVENT_REWOUND; 0: it moved no head
+    int64_t rewound_seq;    // number of the EVENT_REWOUND; 0: the request moved no head
     struct tree_cut cut;    // with rewound_seq
     char *title, *sampling; // the old values; NULL: not changed
     char *note;             // the old note, if note_changed
     bool note_changed;
     char *share; // the old digest, if share_changed
     bool share_changed;
-    char share_token[SHARE_TOKEN_LEN + 1]; // of a new link, which its answer has; "": none
+    char share_token[SHARE_TOKEN_LEN + 1]; // the token of a new link, for the answer; "": none
     char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title, pinned, archived;   // the old values
-    bool awaited;                        // awaits_turn, likewise
+    bool awaited;                        // the old awaits_turn
     int64_t updated_ms, cancel_after_ms; // the old values
     struct pending *prev, *next;
 };
 
-// Where the engine has something of the session's cache.
-// TRAVELS: from one instance to another (moving.c).
+// Where the session's cache is. TRAVELS: on the way from one instance to another (moving.c).
 enum cache_place { PLACE_NONE, PLACE_DEVICE, PLACE_HOST, PLACE_TRAVELS };
 // State of the last save. Changes made while it is under way belong to the next save.
 enum save_state { SAVE_IDLE, SAVE_SENT, SAVE_REFUSED };
-// What settling has to write or send beside turns and requests: the title's row of the index, the view
-// for watchers of the list, the note's row.
-// The model of rec.model and rec.fingerprint, so that a turn looks for it once (service_model).
+// The model of rec.model and rec.fingerprint: a session looks for its model once (service_model).
 struct found_model {
     struct served_model *model;
-    uint64_t models_version; // the placement's when it was found; 0: look again
+    uint64_t models_version; // the placement's version when the model was found; 0: look again
 };
 
 // What settling a touched session has to look at.
@@ -96,10 +93,12 @@ enum session_touch {
     TOUCH_STATE,  // anything may have changed
 };
 
+// What settling has to write or send beside turns and requests: the title's row of the index, the view
+// for watchers of the list, the note's row.
 enum { MARK_TITLE = 1, MARK_WATCHERS = 2, MARK_NOTE = 4 };
 
-// Names of a session: hashes of its owner and its id, because ids are unique only within an owner. The
-// first is for this process, the second for snapshots, which outlast it.
+// Names of a session: hashes of its owner and its id, because ids are unique only within an owner.
+// session_name() is for this process, session_lasting_name() for snapshots, which outlast the process.
 struct hash128 session_name(const uint64_t key[2], const char *owner, const char *id);
 #define SESSION_LASTING_BYTES 33
 void session_lasting_name(const char *owner, const char *id, char out[SESSION_LASTING_BYTES]);
@@ -108,7 +107,7 @@ struct session {
     enum session_life life;
     struct hash128 name; // of this process (service_find)
     char lasting[SESSION_LASTING_BYTES];
-    struct session_record rec; // its seq and seq_reserved are those of the last save that began
+    struct session_record rec; // seq and seq_reserved: as the last save began
     struct found_model found_model;
     struct sessions *service;
     struct owner *owner; // named by rec.owner; NULL while the session is being read
@@ -135,17 +134,17 @@ struct session {
     int64_t n_queued;     // turns behind it (the last ones)
     int64_t sampled_from; // turns before this one have no samples; TURN_NONE: none has
 
-    // the turn, perhaps an undone one, that the engine works on; 0: none
+    // the turn that the engine works on, which may be undone already; 0: none
     uint64_t engine_turn;
-    struct instance *instance;             // that has its cache or its turn; NULL: none (routing.c)
+    struct instance *instance;             // has the cache or runs the turn; NULL: none (routing.c)
     struct session *home_prev, *home_next; // instance->sessions
-    struct session *awaiting_prev, *awaiting_next; // its turn waits for an instance (failover.c)
-    int64_t awaiting_us;                           // since when
+    struct session *awaiting_prev, *awaiting_next; // the turn waits for an instance (failover.c)
+    int64_t awaiting_us;                           // since when the turn waits
     enum cache_place cache;
     int64_t cached_tokens; // with PLACE_DEVICE
     int64_t prepared_us;   // the last hint to the engine that a turn may come; 0: none
-    const char *evicting;  // why its cache is being evicted: "idle"
-    int64_t lost_us;       // when its turns are cancelled unless a client comes first; 0: never
+    const char *evicting;  // why the cache is being evicted: "idle"
+    int64_t lost_us;       // when the turns are cancelled unless a client comes first; 0: never
     // A client that started a turn without being attached counts as attached until the turn ends
     // (clients.c). CLIENT_GONE: none. Listed by the client.
     uint64_t author;
@@ -159,16 +158,16 @@ struct session {
     int64_t save_due_us;      // 0: nothing to save
     int64_t n_failures;       // saves refused in a row
     int64_t refused_since_us; // when the first of these was
-    const char *expired;      // why it is removed without a request (expire.c)
+    const char *expired;      // why the session is removed without a request (expire.c)
     bool awaits_turn;         // opened for a turn that has not been accepted yet (request.for_turn)
     unsigned marks;           // MARK_*
     struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
     size_t n_versions;
-    // Of a fork before its first save: its turns are copies of these turns of session fork_key (store.h).
+    // Of a fork before its first save: the turns of session fork_key that its own turns copy (store.h).
     int64_t fork_key;
     int64_t *fork_turns; // (n_fork_turns)
     size_t n_fork_turns;
-    // Lasting names of the session it was forked from, of that one's origin, and so on (record.h).
+    // Lasting names of the fork's ancestors, the nearest one first (record.h).
     char *origins[RECORD_ORIGINS];
     size_t n_origins;
     // (n_erased) turns that the next save erases, ascending (erasure.c)
@@ -187,7 +186,7 @@ struct session {
     struct attachment *attachments;
     // Places in the service's lists; prev is NULL outside a list.
     struct session *touched_prev, *touched_next; // to be settled
-    enum session_touch touch;                    // for what
+    enum session_touch touch;                    // what to settle
     struct session *timed_prev, *timed_next;     // with save_due_us, retry_us or lost_us
     struct session *lru_prev, *lru_next;         // may leave memory, the one used longest ago first
     int shown_state;                             // in the metrics

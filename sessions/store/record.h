@@ -22,11 +22,11 @@ struct session_record {
     int64_t created_ms, updated_ms, closed_ms /* 0: not closed */;
     int64_t n_turns;         // of the tree
     int64_t n_tokens;        // of the log: the path from a first turn to the head
-    int64_t head;            // last turn of that path, TURN_NONE
-    char *forked_from;       // id of the session that its first turns are copied from, or NULL
-    int64_t forked_turn;     // the last copied turn, by its number there
-    int64_t cancel_after_ms; // its turns are cancelled after so long without a client; 0: never
-    int64_t stored_bytes;    // its part of its owner's stored_bytes
+    int64_t head;            // last turn of the log's path, TURN_NONE
+    char *forked_from;       // id of the session that the first turns are copied from, or NULL
+    int64_t forked_turn;     // the last copied turn, by its number in forked_from
+    int64_t cancel_after_ms; // turns are cancelled after this time without a client; 0: never
+    int64_t stored_bytes;    // the session's part of the owner's stored_bytes
     int64_t seq;             // last event that is on disk
     int64_t seq_reserved;    // clients may have deltas up to here (>= seq)
     // The table of its log's virtual tokens, for good. A table that came with a request has no task:
@@ -37,9 +37,9 @@ struct session_record {
     int64_t prompt_rows, prompt_width; // 0: no table
     void *prompt_data;                 // (prompt_bytes) f32, little-endian, row by row; only in
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
-    // A protocol's own text for the session, in a table of its own; no other protocol reads it. NULL: none.
-    // Rows of lists never have it. RECORD_TEMPORARY: the session is removed at the next start. On disk, a session that
-    // waits for its first turn has that too.
+    // A protocol's own text for the session, in a table of its own; no other protocol reads the note. NULL: none.
+    // Rows of lists never have the note. RECORD_TEMPORARY: the session is removed at the next start. On disk, a session
+    // that waits for its first turn has the note RECORD_TEMPORARY too.
     char *note;
 };
 #define RECORD_TEMPORARY "temporary"
@@ -51,10 +51,10 @@ extern const char *const turn_finish_names[N_TURN_FINISHES]; // "eos" ...
 #define ERROR_CODE_MAX 24
 struct turn_record {
     int64_t turn;     // index within the session, from 0, in the order of creation
-    int64_t parent;   // the turn it follows, always an earlier one; TURN_NONE
+    int64_t parent;   // the turn before this one on its path, always an earlier turn; TURN_NONE
     char *request_id; // "" for none
     // JSON: the request without its input: {"sampling":{...}|null,"queue":false}, and the note of the
-    // protocol that it came through, as a string
+    // request's protocol, as a string
     char *request;
     enum turn_input_kind kind;
     char *input_text; // CONTENT, TEXT; else NULL
@@ -67,17 +67,17 @@ struct turn_record {
     int64_t n_input, n_output; // tokens in the log
     char *sampling;            // JSON object: every value in force
     char *context; // JSON object {"logprob":N,"embedding":[...]}: what was asked for; NULL: nothing
-    // JSON object {"index":N,"of":N,"score":N}: which of its branches the answer is; NULL: it had one.
-    // Those with an index above 0 are versions (versions.c): no event names them.
+    // JSON object {"index":N,"of":N,"score":N}: which of several answers this is; NULL: the turn had one answer.
+    // Answers with an index above 0 are versions (versions.c): no event names versions.
     char *branch;
     // For stateless clients (sessions/matching/told.h): the conversation's chain behind the answer, and a JSON object
-    // about the text that the log shows the model. NULL: no such client started it, or it has not ended.
+    // about the text that the log shows the model. NULL: no such client started the turn, or the turn has not ended.
     char *told, *shown;
     uint64_t seed;
-    bool thinking;                         // the answer begins inside the model's thinking
-    bool logprobs;                         // clients asked for them (they are recorded in any case)
-    int32_t n_alternatives;                // recorded with each token
-    char finish_reason[FINISH_REASON_MAX]; // "" until it ends
+    bool thinking;          // the answer begins inside the model's thinking
+    bool logprobs;          // clients asked for log-probabilities, which are always recorded
+    int32_t n_alternatives; // recorded with each token
+    char finish_reason[FINISH_REASON_MAX]; // "" until the turn ends
     char error_code[ERROR_CODE_MAX];       // "" for none
     char *error_message;                   // NULL: none
     struct turn_numbers numbers;           // log_tokens as of its end
@@ -103,7 +103,7 @@ struct token_run {
 // Events other than deltas; deltas fill the numbers between.
 #define EVENT_REASON_MAX 12
 struct event_record {
-    int64_t seq;  // EVENT_LOST: the first number it stands for
+    int64_t seq;  // EVENT_LOST: the first of the lost numbers
     int64_t n;    // how many numbers; 1 for all others
     int kind;     // enum session_event_kind or EVENT_LOST
     int64_t turn; // -1: of none. EVENT_REWOUND, EVENT_OPENED: the head from there on
@@ -115,8 +115,8 @@ struct event_record {
 #define RECORD_INSTANCE_MAX 512
 #define RECORD_INSTANCE_SEPARATOR "; "
 void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *info);
-// The compute_dtype of a recorded instance, from the backend's description of itself: "f32" or "bf16", of a GPU also
-// "f16"; NULL if it does not say.
+// The compute_dtype of a recorded instance, from the backend's description: "f32" or "bf16", for a GPU also "f16";
+// NULL if the description has no dtype.
 const char *record_compute_dtype(const char *instance);
 
 bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -

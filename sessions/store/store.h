@@ -41,23 +41,23 @@ struct session_save {
     size_t n_turns;
     struct event_record *events; // (n_events) none of them deltas
     size_t n_events;
-    struct turn_record *erased; // (n_erased) rows in the place of all there is of these turns
+    struct turn_record *erased; // (n_erased) rows that replace everything stored of these turns
     size_t n_erased;
-    struct event_record *lost; // (n_lost) take the numbers of events and deltas of those
+    struct event_record *lost; // (n_lost) replace the events and deltas of the erased turns
     size_t n_lost;
-    int64_t fork_key;    // with insert: turns 0, 1, ... are copies of its turns; E_NOTFOUND
-    int64_t *fork_turns; // (n_fork_turns) those turns, ended and on disk
+    int64_t fork_key;    // with insert: the session whose turns become turns 0, 1, ...; E_NOTFOUND
+    int64_t *fork_turns; // (n_fork_turns) the turns of fork_key to copy, ended and on disk
     size_t n_fork_turns;
 };
 
 // Where a query's words were found.
 struct stored_place {
     int64_t turn;
-    char *text; // around them, each word between \1 and \2. NULL: in the title alone
+    char *text; // the text around the words, each word between \1 and \2. NULL: in the title alone
 };
 struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
-    char *forked_from;                 // only copies of that session; NULL: all
+    char *forked_from;                 // only forks of this session; NULL: all
     enum record_flag pinned, archived; // only sessions with these flags; FLAG_ANY: all
     int64_t limit;
     size_t max_bytes;        // of an answer's rows, roughly; the job is sent again for more. 0: all
@@ -65,8 +65,8 @@ struct store_list {
     bool sliced;             // a read of a query ends after a slice: see store_read_list
     struct store_search *search; // of a query whose rows are not found yet
     // Answer. The first read finds the keys; the sender may give them instead of a query.
-    int64_t *keys; // (n_keys) of all rows in order; those before `at` have been read
-    // (n_keys) of a query: a row of the index with its words, 0: none. NULL: no query
+    int64_t *keys; // (n_keys) of all rows in order; the rows before `at` have been read
+    // (n_keys) of a query: the row of the index that has the words, 0: none. NULL: no query
     int64_t *hits;
     size_t n_keys, at;
     struct session_record *rows; // (n_rows)
@@ -76,27 +76,27 @@ struct store_list {
     char next[64];      // cursor, "" at the end
 };
 void store_list_clear(struct store_list *l);   // drops the rows
-void store_list_release(struct store_list *l); // and all else of its answer
-void store_list_cut(struct store_list *l);     // ends it behind the rows read: sets the cursor so
+void store_list_release(struct store_list *l); // drops the whole answer
+void store_list_cut(struct store_list *l); // ends the list behind the rows read: sets the cursor
 
-// Turns by what clients know of them (sessions/matching/told.h), of the session that has the first one found: those
-// with the first digest that any turn has, or those with any digest.
+// Turns by what clients know of them (sessions/matching/told.h). The first digest that any turn has chooses the
+// session. The answer has the turns of this session with the first digest, or with any digest.
 struct stored_match {
-    size_t digest; // which one it has
+    size_t digest; // index of the turn's digest
     int64_t turn;
     char *shown;     // "{}": none
-    int64_t log_end; // tokens of its log, with its answer
+    int64_t log_end; // length of the log behind the turn's answer, in tokens
 };
 struct store_told {
     char **digests; // (n_digests) the deepest first
     size_t n_digests;
     char *fingerprint; // of the model
     char *session;     // only this one; NULL: any
-    // Turns with any digest are looked for; the store sets it if a turn found has thinking in its answer.
+    // true: turns with any digest are looked for. The store sets `all` if a turn found has thinking in its answer.
     bool all;
     // Answer
     char *found;                  // the session's id, NULL: no turn has one
-    bool exists;                  // `session` does
+    bool exists;                  // `session` exists
     int64_t key;                  // 0 before
     struct stored_match *matches; // (n_matches)
     size_t n_matches;
@@ -133,7 +133,7 @@ struct store_job {
     int64_t key;    // of the session
     int64_t *turns; // TURNS: (n_turns) ascending
     size_t n_turns;
-    int64_t n_tokens; // TURNS of a client: the turn had not ended, and had so many; -1
+    int64_t n_tokens; // TURNS of a client: tokens of a turn that had not ended; -1: it had ended
     char *id;         // LOAD, EXPORT (the answer's), DELETE of one that cannot be loaded
     char *owner;      // DELETE by id, EXPORT; LOAD, TURNS: whose queue it waits in, or NULL
     struct session_save *save;
@@ -147,8 +147,8 @@ struct store_job {
     int rc; // 0 or E_*
     struct err err;
     const char *expired;  // DELETE: why, if no request asked for it
-    int64_t stored_bytes; // DELETE: those of its record; 0: not known
-    uint64_t replay;      // TURNS: the sequence of the replay that asks; 0: the session asks
+    int64_t stored_bytes; // DELETE: of the session's record; 0: not known
+    uint64_t replay;      // TURNS: the sequence number of the replay that asks; 0: the session asks
     uint64_t client;      // LIST, EXPORT, TURNS, IMPORT, DELETE by id: for whom, or CLIENT_GONE
     char request_id[SESSION_REQUEST_ID_MAX + 1];
     struct store_job *next; // the sender's
@@ -183,7 +183,7 @@ void store_start_release(struct store_start *start); // a zeroed one is allowed
 // released in any case.
 int store_open(struct store **out, const struct store_options *o, struct store_start *start,
                struct err *err);
-// The database's path, of a symbolic link its target. Borrowed.
+// The database's path; the target if the path is a symbolic link. Borrowed.
 const char *store_path(const struct store *st);
 // Whether the disk has 128 KiB for new bytes. On a full disk a small save may fit into bytes that the files have
 // already, and the next one not.
@@ -206,4 +206,5 @@ void store_cancel(struct store *st, uint64_t client);
 // How often the store has looked for imports and at its files, twice a second; tests wait for it. Any thread.
 uint64_t store_n_looks(const struct store *st);
 size_t store_n_waiting(const struct store *st); // jobs sent and not yet answered
-size_t store_n_writing(const struct store *st); // of them writes: a shutdown waits for those alone
+size_t store_n_writing(
+    const struct store *st); // writes not yet answered: a shutdown waits for these

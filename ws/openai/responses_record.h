@@ -42,35 +42,36 @@ struct responses_record {
 // Copies what ANSWER_TURN shows. Net thread. E_NOMEM.
 int responses_record_copy(struct responses_record *r, const struct session_answer *a);
 void responses_record_release(struct responses_record *r);
-// Parses it. Any thread, once. E_NOMEM, E_CORRUPT.
+// Parses the record's note and request. Any thread, once. E_NOMEM, E_CORRUPT.
 int responses_record_read(struct responses_record *r, const struct service *s);
-// Plays the answer into an output that responses_output_init has made with r->echo, as far as it is on
-// record, with an end if it has ended. Any thread.
+// Plays the recorded part of the answer into an output that responses_output_init has made with r->echo, with an
+// end if the turn has ended. Any thread.
 void responses_record_play(const struct responses_record *r, struct responses_output *out);
-// The input's items, borrowed. NULL: they are not on record.
+// The input's items, borrowed. NULL: the input is not on record.
 const cJSON *responses_record_input(const struct responses_record *r);
-// One item of the input, with its id.
+// Writes one item of the input, with the item's id.
 void responses_record_put_input(const struct responses_record *r, struct json_writer *w,
                                 const cJSON *item, int64_t index);
-// Appends all its items, input and answer, with their ids. Any thread. E_NOMEM; E_NOTFOUND: the input
-// is not on record.
+// Appends all items of input and answer, with their ids. Any thread. E_NOMEM; E_NOTFOUND: the input is
+// not on record.
 int responses_record_items(const struct responses_record *r, cJSON *items);
-// A new array of those that are on record. NULL: no memory.
+// A new array of the items of input and answer that are on record. NULL: no memory.
 cJSON *responses_record_known_items(const struct responses_record *r);
-// Whether it was given in a conversation; that conversation's session is the record's.
+// Whether the response belongs to a conversation, which has the record's session.
 bool responses_record_in_conversation(const struct responses_record *r);
 struct responses_thinking responses_record_thinking(const struct responses_record *r);
 bool responses_record_is_warm_up(const struct responses_record *r); // without parsing the note
-// Its response before this one; NULL: it was the first.
+// The id of the response before this one; NULL: this is the first.
 const char *responses_record_previous(const struct responses_record *r);
-// A completion of its model and tools, to follow its turn while it runs (completion_follow). NULL: no
-// memory, or the model is not served.
+// A completion with the response's model and tools, to follow the turn while it runs (completion_follow). NULL:
+// no memory, or the model is not served.
 struct completion_request *responses_record_completion(struct responses_record *r);
 bool responses_record_thinks(
-    const struct responses_record *r); // its answer begins inside the thinking
+    const struct responses_record *r); // the answer begins inside the thinking
 // Whether the note has this prefix, without parsing it. True if there is no note.
 bool responses_record_has_prefix(const struct responses_record *r, uint64_t prefix);
-// The same of one in a conversation, as of this revision (conversation.h); false where there is no note.
+// For a response in a conversation: whether the note has this prefix and revision (conversation.h). False if there
+// is no note.
 bool responses_record_has_revision(const struct responses_record *r, uint64_t prefix,
                                    int64_t revision);
 // Appends the messages of input and answer to the array. E_NOMEM, E_NOTFOUND: the input is not on
