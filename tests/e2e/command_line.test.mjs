@@ -136,6 +136,21 @@ test('chat --url takes what serve prints, and says what the server wants', async
   await fails(['chat', '--url', `http://127.0.0.1:${closed.port}`, '--token-file', wrong], 1, /does not know this token \(--token-file\)/, { input: 'hi\n' });
 });
 
+test('what hands try: help COMMAND, a mistyped command of the chat, a prompt that ends at once', async () => {
+  const { stdout: of_serve } = await run(['help', 'serve']);
+  assert.equal(of_serve, (await run(['serve', '--help'])).stdout);
+  assert.match((await run(['help', 'nothing'])).stderr, /unknown command 'nothing'/);
+  assert.equal((await run(['version'])).stdout, (await run(['--version'])).stdout);
+  const chat = await run(['chat', '--model', demo, '--max-tokens', '3'], { input: '/foo\n/etc/passwd?\n' });
+  assert.match(chat.stderr, /^parley: no command \/foo; \/help lists them$/m);
+  assert.doesNotMatch(chat.stderr, /passwd/); // a message, which is answered
+  assert.notEqual(chat.stdout.trim(), '');
+  const { stdout, stderr, code } = await run(['generate', '--model', demo, '--prompt', 'What is 2+3?']);
+  assert.equal(code, 0);
+  assert.equal(stdout, '\n');
+  assert.match(stderr, /^parley: the model ended at once; --chat sends the prompt through its chat template$/m);
+});
+
 test('quantize --output x.gguf writes a GGUF file', async (t) => {
   const file = path.join(temporaryFolder(t), 'x.gguf');
   await good(['quantize', '--model', demo, '--weight-dtype', 'int4', '--output', file]);

@@ -140,7 +140,7 @@ for (const [name, more] of Object.entries({
 test('what a GGUF file cannot be is said before anything is written', async (t) => {
   const folder = temporaryFolder(t), out = path.join(folder, 'm.gguf');
   await refused(quantize(out, 'fp8'), /not fp8/, 2);
-  await refused(['quantize', '--model', demo, '--output', out, '--weight-dtype', 'q8_0'], /--format gguf/, 2);
+  await refused(['quantize', '--model', demo, '--output', path.join(folder, 'm'), '--weight-dtype', 'q8_0'], /--format gguf/, 2);
   await refused(['quantize', '--model', demo, '--format', 'gguf'], /--output is missing: the file to write/, 2);
   await refused(quantize(path.join(folder, 'm.bin'), 'q8_0'), /does not end in \.gguf/);
   await refused(quantize(out, 'q8_0', 'tests/fixtures/models/gpt2'), /models of type 'gpt2' are not written/);

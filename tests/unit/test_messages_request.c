@@ -169,7 +169,9 @@ static void thinking_of_any_server(void **state) {
 static void what_is_missing_or_of_the_wrong_kind(void **state) {
     expect_refused("\"messages\":[]", "messages: at least one message is required");
     expect_refused("\"x\":1", "messages: Field required");
-    expect_refused("\"messages\":\"hi\"", "messages: at least one");
+    expect_refused("\"messages\":\"hi\"", "messages: must be a list");
+    expect_refused("\"messages\":[{\"role\":\"user\",\"content\":5}]",
+                   "messages.0.content: must be a string or a list of blocks");
     expect_refused("\"messages\":[1]", "messages.0.role: must be 'user' or 'assistant'");
     expect_refused("\"messages\":[{\"role\":\"tool\",\"content\":\"x\"}]", "messages.0.role: must");
     expect_refused("\"messages\":[{\"role\":\"user\"}]",

@@ -195,6 +195,9 @@ static bool read_user(struct reading *rd, const cJSON *content) {
     rd->block = -1;
     if (cJSON_IsString(content) && *content->valuestring)
         return add_text(rd, content->valuestring, "\n");
+    if (content && !cJSON_IsString(content) && !cJSON_IsArray(content))
+        return messages_refuse(rd->r, "messages.%d.content: must be a string or a list of blocks",
+                               rd->message);
     if (!cJSON_IsArray(content) || !content->child)
         return messages_refuse(rd->r, "messages.%d: all messages must have non-empty content",
                                rd->message);
@@ -364,8 +367,8 @@ static bool read_messages(struct reading *rd, cJSON *list) {
     cJSON *next;
     bool answer = false; // the last one is the assistant's
     if (!list) return messages_refuse(rd->r, "messages: Field required");
-    if (!cJSON_IsArray(list) || !list->child)
-        return messages_refuse(rd->r, "messages: at least one message is required");
+    if (!cJSON_IsArray(list)) return messages_refuse(rd->r, "messages: must be a list of messages");
+    if (!list->child) return messages_refuse(rd->r, "messages: at least one message is required");
     for (cJSON *message = list->child; message; message = next) {
         next = message->next;
         answer = has_role(message, "assistant");

@@ -75,11 +75,13 @@ int main(int argc, char **argv) {
         help(stderr);
         return CLI_USAGE;
     }
-    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    if (!strcmp(argv[1], "help") && argc == 3) { // of one command
+        argv[1] = argv[2], argv[2] = "--help";
+    } else if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
         help(stdout);
         return finish(CLI_OK);
     }
-    if (!strcmp(argv[1], "--version")) {
+    if (!strcmp(argv[1], "--version") || !strcmp(argv[1], "-V") || !strcmp(argv[1], "version")) {
         if (argc == 2 || (argc == 3 && !strcmp(argv[2], "--json")))
             return finish(cli_version(argc == 3));
         fprintf(stderr, "parley: --version takes no argument but --json\n");

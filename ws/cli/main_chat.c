@@ -108,7 +108,10 @@ static int command(struct chat_peer *peer, const char *line) {
              "/quit        quit (also Ctrl-D)\n"
              "Ctrl-C stops an answer.\n");
     } else if (!branch(peer, line)) {
-        return 0;
+        // Other lines that begin with / are messages: a path, a formula. A word alone is a command mistyped.
+        if (!line[1] || line[1 + strspn(line + 1, "abcdefghijklmnopqrstuvwxyz")]) return 0;
+        if (!strcmp(line, "/regenerate") || !strcmp(line, "/continue")) return 0;
+        fprintf(stderr, "parley: no command %s; /help lists them\n", line);
     }
     return 1;
 }

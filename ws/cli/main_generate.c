@@ -195,6 +195,10 @@ static int run(void *settings, char **words, struct err *err) {
         rc = print_result(&r, &turn.sampling, finish, err);
     else
         putchar('\n');
+    if (!r.text.len && finish == FINISH_EOS && s->prompt[0] && !s->chat)
+        fputs(
+            "parley: the model ended at once; --chat sends the prompt through its chat template\n",
+            stderr);
 out:
     engine_close(e);
     prompt_free(prompt);

@@ -115,7 +115,8 @@ static int run(void *settings, char **words, struct err *err) {
     if (gguf && formats[s->weight_dtype].gguf == NOT_HERE)
         return cli_usage(err, "GGUF files have q8_0, q4_0, f16 and bf16, not fp8");
     if (!gguf && formats[s->weight_dtype].folder == NOT_HERE)
-        return cli_usage(err, "a folder has int8, fp8 or int4; the other types need --format gguf");
+        return cli_usage(
+            err, "a folder has int8, fp8 or int4; the other types need --format gguf or FILE.gguf");
     if (s->calibrate[0] && (gguf || formats[s->weight_dtype].folder != WEIGHTS_INT4))
         return cli_usage(err, "--calibrate needs --weight-dtype int4 and --format folder");
     log_set_level(LOG_WARN);

@@ -79,9 +79,10 @@ static size_t longest_body(const struct http *h, const struct http_route *r) {
 
 // The setting that a longest body comes from; NULL: it is fixed.
 static const char *longest_setting(const struct http *h) {
-    if (h->longest == (size_t)h->net->config->max_message_bytes) return "max_message_bytes";
-    if (!h->route->longest_body) return NULL;
-    return h->route->long_kind == LONG_INFERENCES ? "max_infer_bytes" : "max_conversation_bytes";
+    if (h->route->longest_body)
+        return h->route->long_kind == LONG_INFERENCES ? "max_infer_bytes"
+                                                      : "max_conversation_bytes";
+    return h->longest == (size_t)h->net->config->max_message_bytes ? "max_message_bytes" : NULL;
 }
 
 struct http_refusal http_too_long(struct http *h, const char *body) {

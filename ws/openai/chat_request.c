@@ -63,12 +63,13 @@ static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sa
     return 0;
 }
 
-// To a row of sampling parameters 0 is no limit, which a client that asks for no tokens does not mean.
+// To a row of sampling parameters 0 is no limit, which a client that asks for no tokens does not mean; below 0 the row's
+// own range would name 0 as allowed.
 static int refuse_no_tokens(struct chat_request *r) {
     static const char *const keys[] = {"max_completion_tokens", "max_tokens"};
     for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
         const cJSON *v = json_member(r->json, keys[i]);
-        if (cJSON_IsNumber(v) && v->valuedouble == 0) return bad(r, keys[i], "must be at least 1");
+        if (cJSON_IsNumber(v) && v->valuedouble < 1) return bad(r, keys[i], "must be at least 1");
     }
     return 0;
 }
