@@ -16,15 +16,6 @@ static float rounded_root(const struct model_config *c, int32_t width) {
     return c->dtype == DTYPE_F16 ? f16_to_f32(f16_from_f32(root)) : root;
 }
 
-// A cap that the class has by default and null switches off.
-static int read_cap(const cJSON *json, const char *key, double fallback, float *cap,
-                    struct err *err) {
-    double v = cJSON_GetObjectItemCaseSensitive(json, key) ? 0 : fallback;
-    TRY(json_get_double(json, key, 1e-3, 1e6, &v, err));
-    *cap = (float)v;
-    return 0;
-}
-
 // The switches of all Gemmas; windowed: which layers have the window, which is in *window. fallback: the class's.
 static int read_common(struct model_config *c, const cJSON *json, int64_t pattern, int32_t fallback,
                        bool *windowed, int32_t *window, struct err *err) {
@@ -56,8 +47,8 @@ static int read_gemma2(struct model_config *c, const cJSON *json, struct err *er
     int32_t window;
     TRY(read_query_scalar(c, json, err));
     TRY(read_common(c, json, 2, 4096, windowed, &window, err));
-    TRY(read_cap(json, "attn_logit_softcapping", 50, &c->kinds[0].attention.soft_cap, err));
-    TRY(read_cap(json, "final_logit_softcapping", 30, &c->logit_soft_cap, err));
+    TRY(family_read_cap(json, "attn_logit_softcapping", 50, &c->kinds[0].attention.soft_cap, err));
+    TRY(family_read_cap(json, "final_logit_softcapping", 30, &c->logit_soft_cap, err));
     struct layer_config full = c->kinds[0], sliding = full;
     sliding.attention.window = window;
     return family_set_layers(c, windowed, &full, &sliding, err);
@@ -86,8 +77,8 @@ static int read_gemma3(struct model_config *c, const cJSON *json, struct err *er
     int32_t window;
     TRY(read_query_scalar(c, json, err));
     TRY(read_common(c, json, 6, 4096, windowed, &window, err));
-    TRY(read_cap(json, "attn_logit_softcapping", 0, &c->kinds[0].attention.soft_cap, err));
-    TRY(read_cap(json, "final_logit_softcapping", 0, &c->logit_soft_cap, err));
+    TRY(family_read_cap(json, "attn_logit_softcapping", 0, &c->kinds[0].attention.soft_cap, err));
+    TRY(family_read_cap(json, "final_logit_softcapping", 0, &c->logit_soft_cap, err));
     TRY(read_two_ropes(c, json, c->kinds[0].attention.head_dim, 0, err));
     struct layer_config full = c->kinds[0], sliding = full;
     sliding.attention.window = window;
@@ -252,7 +243,7 @@ static int read_gemma4(struct model_config *c, const cJSON *json, struct err *er
     TRY(json_get_bool(json, "attention_k_eq_v", &k_eq_v, err));
     TRY(read_common(c, json, 6, 512, windowed, &window, err));
     windowed[c->n_layers - 1] = false; // whatever the file says
-    TRY(read_cap(json, "final_logit_softcapping", 0, &c->logit_soft_cap, err));
+    TRY(family_read_cap(json, "final_logit_softcapping", 0, &c->logit_soft_cap, err));
     c->kinds[0].attention.scale = 1;
     TRY(read_gemma4_shapes(c, json, k_eq_v, windowed, shapes, err));
     TRY(read_gemma4_ropes(c, json, windowed, shapes, err));

@@ -119,6 +119,14 @@ int family_read_attention_bias(struct model_config *c, const cJSON *json, struct
     return 0;
 }
 
+int family_read_cap(const cJSON *json, const char *key, double fallback, float *cap,
+                    struct err *err) {
+    double v = cJSON_GetObjectItemCaseSensitive(json, key) ? 0 : fallback;
+    TRY(json_get_double(json, key, 1e-3, 1e6, &v, err));
+    *cap = (float)v;
+    return 0;
+}
+
 int family_refuse(const cJSON *json, const char *const *keys, struct err *err) {
     for (; *keys; keys++) {
         const cJSON *v = cJSON_GetObjectItemCaseSensitive(json, *keys);

@@ -34,7 +34,7 @@ int family_read_layer_types(const cJSON *json, int32_t n_layers, bool *windowed,
 // layer_types, or where the key is absent every layer but each pattern-th is windowed (0: none is).
 int family_read_pattern(const cJSON *json, int32_t n_layers, int64_t pattern, bool *windowed,
                         struct err *err);
-// Gives each layer one of two rows. Neither may be in c->kinds.
+// Gives each layer one of two rows, which must not be in c->kinds: these are written anew.
 int family_set_layers(struct model_config *c, const bool *windowed, const struct layer_config *full,
                       const struct layer_config *sliding, struct err *err);
 // Reads a number from 1 to max that must be there.
@@ -48,5 +48,9 @@ int family_read_experts(struct experts_config *x, const cJSON *json,
                         const struct family_expert_keys *keys, struct err *err);
 // attention_bias, of q, k, v and o.
 int family_read_attention_bias(struct model_config *c, const cJSON *json, struct err *err);
-// Refuses a key whose value would change the result: present, and neither null nor false nor 0 nor 1.
+// A soft cap: a key with the value null means none, which is 0; an absent key, `fallback` (the class's default).
+int family_read_cap(const cJSON *json, const char *key, double fallback, float *cap,
+                    struct err *err);
+// Refuses a key whose value would change the result: present, and neither null nor false nor 0 nor 1. 1 passes because
+// these keys are factors and switches; a size needs a check of its own.
 int family_refuse(const cJSON *json, const char *const *keys, struct err *err);

@@ -96,6 +96,7 @@ static void put_layers(struct json_writer *w, const struct model_config *c) {
         json_put_int(w, "head_dim", a->head_dim);
         json_put_int(w, "sliding_window", a->window);
         json_put_int(w, "rope", a->rope);
+        if (a->soft_cap != 0) json_put_float(w, "soft_cap", a->soft_cap);
         json_put_int(w, "ffn_width", c->kinds[i].feed.width);
         put_experts(w, &c->kinds[i].feed.experts);
         json_put_bool(w, "own_keys_and_values", !a->kv_from);
@@ -128,6 +129,8 @@ static void put_switches(struct json_writer *w, const struct model_config *c) {
     }
     json_put_string(w, "activation", activation_words[c->kinds[0].feed.activation]);
     json_put_bool(w, "gated", c->kinds[0].feed.gated);
+    if (c->logit_soft_cap != 0) json_put_float(w, "logit_soft_cap", c->logit_soft_cap);
+    if (c->logit_scale != 0) json_put_float(w, "logit_scale", c->logit_scale);
     json_put_bool(w, "qkv_bias", c->kinds[0].attention.qkv_bias);
     json_put_bool(w, "o_bias", c->kinds[0].attention.o_bias);
     json_put_bool(w, "ffn_bias", c->kinds[0].feed.bias);

@@ -29,6 +29,9 @@ static void check(const char *dir, const int32_t *ids, const struct tensor *want
     const float *expected = want->data;
     double worst = 0, unit = spread(expected, n);
     for (size_t i = 0; i < n; i++) worst = fmax(worst, fabs((double)rows.data[i] - expected[i]));
+    if (getenv("PARLEY_TEST_SHOW"))
+        print_message("%s %s in chunks of %d: %.3g of the spread\n", dir, want->name, chunk,
+                      worst / unit);
     if (!(worst <= 2e-5 * unit))
         fail_msg("%s %s in chunks of %d: off by %.3g of the spread", dir, want->name, chunk,
                  worst / unit);

@@ -3,11 +3,14 @@
 import { existsSync, readFileSync } from 'node:fs';
 import { named, table, top } from './programs.mjs';
 
-/** Whether the C test behind a program's name includes a file of the folder. */
+const included = (file) => [...readFileSync(`${top}/${file}`, 'utf8').matchAll(/^#include "([^"]*)"/gm)].flatMap(([, name]) =>
+  name.startsWith('tests/unit/') ? [name, ...included(name)] : [name]);
+
+/** Whether the C test behind a program's name includes a file of the folder, itself or by a header in tests/unit. */
 function includes(name, folder) {
   const [, suite, test] = /^(unit|ops|golden)\/([^-]*)/.exec(name) ?? [];
-  const file = `${top}/tests/${suite}/test_${test}.c`;
-  return Boolean(suite) && existsSync(file) && new RegExp(`^#include "${folder}/[^"]*"`, 'm').test(readFileSync(file, 'utf8'));
+  const file = `tests/${suite}/test_${test}.c`;
+  return Boolean(suite) && existsSync(`${top}/${file}`) && included(file).some((header) => header.startsWith(`${folder}/`));
 }
 
 /** A predicate of program names. */
