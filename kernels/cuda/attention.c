@@ -80,7 +80,7 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
     const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
     // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
     // blocks that a load has not copied yet.
-    if (b->load || finish->all_heads || kv->latent) return OP_DECLINED;
+    if (b->load || finish->all_heads || finish->clip > 0 || kv->latent) return OP_DECLINED;
     if (cuda->deterministic || a.n_tiles || a.n_decode == 0 || !is_fresh(cuda, &a))
         return OP_DECLINED;
     if (args->layer == 0) TRY(cuda_check_blocks(kv, b));

@@ -176,7 +176,7 @@ int cuda_attention_prefill(const struct cuda_attention *a, cudaStream_t stream);
 int cuda_attention_simple(const struct cuda_attention *a, const int32_t *rows, int32_t n,
                           cudaStream_t stream);
 
-// Stores k and v of qkv's rows in the cache. First norms the heads of q, k and v that have a weight,
+// Stores k and v of qkv's rows in the cache. First norms the heads of q, k and v that have a weight, clips them,
 // rotates those of q and k if rot_dim > 0 and scales q (kernels/backend.h, struct qkv_args).
 struct cuda_kv_write {
     void *qkv; // q and k are written back normed and rotated
@@ -191,6 +191,7 @@ struct cuda_kv_write {
     const float *q_weight, *k_weight, *v_weight; // (head_dim) or NULL
     float eps;
     bool norm_late; // q and k are normed after they are rotated
+    float clip;     // > 0: q, k and v are cut to [-clip, clip], behind their norms
     float query_beta, query_length;
     const int32_t *positions; // (n_rows) where query_beta is not 0
 };

@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(THREADS)
     const T *x = (const T *)p.x;
     for (int i = (int)threadIdx.x; i < tile.n; i += THREADS) {
         const int pair = p.order[tile.first + i];
-        from[i] = (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols;
+        from[i] = row_of_pair(p, pair) * p.cols;
     }
     __syncthreads();
     const void *w = t.w[tile.expert];

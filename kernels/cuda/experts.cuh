@@ -86,6 +86,11 @@ static inline void experts_fill(struct experts_table<MOST> *t, const struct weig
         }                                                                                          \
     } while (0)
 
+// The row of x that a pair multiplies: hidden values lie by pair.
+__device__ __forceinline__ int64_t row_of_pair(const struct experts_product &p, int pair) {
+    return p.down ? pair : pair / p.n_chosen;
+}
+
 // Tiles of `size` pairs of one expert: which one is `tile`. n 0: there is no such tile. Called by all
 // threads of a block.
 struct expert_tile {

@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 3)
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
-            x[i] = (const T *)p.x + (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols;
+            x[i] = (const T *)p.x + row_of_pair(p, pair) * p.cols;
         }
         float sum[FEW_SETS][TILES][4] = {};
         for (int k = begin; k < stop; k += FEW_AHEAD * FP8_BLOCK) {
@@ -142,38 +142,25 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     struct expert_tile tile;
     if (!many_pairs(p, tile, pairs)) return;
     __syncthreads();
-    // A thread copies words `word` of rows r0, r0 + 32, .. of x, and words `w_word` of rows w0 and w0 + 64 of W.
-    const int word = (int)threadIdx.x % 8, r0 = (int)threadIdx.x / 8, w_word = (int)threadIdx.x % 4,
-              w0 = (int)threadIdx.x / 4;
-    const T *x_from[4];
+    const struct many_x<T> x(p, pairs);
+    // A thread copies words `word` of rows w0 and w0 + 64 of W.
+    const int word = (int)threadIdx.x % 4, w0 = (int)threadIdx.x / 4;
     const uint8_t *w_from[2];
-#pragma unroll
-    for (int i = 0; i < 4; i++) x_from[i] = many_x<T>(p, pairs[r0 + i * 32]) + word * 8;
 #pragma unroll
     for (int i = 0; i < 2; i++)
         w_from[i] = (const uint8_t *)t.w[tile.expert] + (int64_t)many_row(p, w0 + i * 64) * p.ld +
-                    w_word * LANE;
+                    word * LANE;
     const uint32_t base = shared_address(shared);
-    auto request = [&](int k, int stage) {
-        const uint32_t to = base + (uint32_t)(stage * STAGE_BYTES);
-        const bool held = k + word * 8 < p.cols, w_held = k + w_word * LANE < p.cols;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            copy_async(to + place_of(r0 + i * 32, word), held ? x_from[i] + k : x_from[i], held);
+    auto request = [&](int s) {
+        const int k = s * STEP;
+        const uint32_t to = base + (uint32_t)(s % STAGES * STAGE_BYTES);
+        const bool held = k + word * LANE < p.cols;
+        x.request(to, k, p.cols);
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            copy_async(to + (uint32_t)(TILE_BYTES + (w0 + i * 64) * STEP + w_word * LANE),
-                       w_held ? w_from[i] + k : w_from[i], w_held);
-        copy_commit();
+            copy_async(to + (uint32_t)(TILE_BYTES + (w0 + i * 64) * STEP + word * LANE),
+                       held ? w_from[i] + k : w_from[i], held);
     };
-    const int steps = (p.cols + STEP - 1) / STEP;
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (s < steps)
-            request(s * STEP, s);
-        else
-            copy_commit();
-    }
     const int pair0 = warp % 2 * WARP_PAIRS, row0 = warp / 2 * WARP_ROWS;
     // Of the rows of W whose sums this lane has.
     constexpr int COLUMNS = WARP_ROWS / 8;
@@ -188,21 +175,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
         for (int m = 0; m < WARP_PAIRS / 16; m++)
             sum[m][n][c] *= factor, sum[m][n][c + 2] *= factor;
     };
-    for (int s = 0; s < steps; s++) {
-        if (p.block_k && s > 0 && s * STEP % FP8_BLOCK == 0) {
-#pragma unroll
-            for (int n = 0; n < COLUMNS; n++)
-#pragma unroll
-                for (int c = 0; c < 2; c++)
-                    multiply_sums(
-                        n, c, __fdiv_rn(scale_at(n, c, (s - 1) * STEP), scale_at(n, c, s * STEP)));
-        }
-        copy_wait<STAGES - 2>();
-        __syncthreads(); // the step has come, and the stage before is free
-        if (s + STAGES - 1 < steps)
-            request((s + STAGES - 1) * STEP, (s + STAGES - 1) % STAGES);
-        else
-            copy_commit();
+    many_steps(p.cols, request, [&](int s) {
         const uint32_t xs = base + (uint32_t)(s % STAGES * STAGE_BYTES), ws = xs + TILE_BYTES;
         uint4 codes[COLUMNS];
 #pragma unroll
@@ -233,7 +206,14 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
                 }
             }
         }
-    }
+        const int next = (s + 1) * STEP;
+        if (!p.block_k || next % FP8_BLOCK != 0 || next >= p.cols) return;
+#pragma unroll
+        for (int n = 0; n < COLUMNS; n++)
+#pragma unroll
+            for (int c = 0; c < 2; c++)
+                multiply_sums(n, c, __fdiv_rn(scale_at(n, c, next - STEP), scale_at(n, c, next)));
+    });
 #pragma unroll
     for (int n = 0; n < COLUMNS; n++)
 #pragma unroll

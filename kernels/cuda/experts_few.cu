@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(FEW_THREADS, TILES == 1 ? 4 : 1)
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
-            o.x[i] = (const T *)p.x + (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols + q * 8;
+            o.x[i] = (const T *)p.x + row_of_pair(p, pair) * p.cols + q * 8;
         }
         float sum[FEW_SETS][TILES][4] = {};
         if constexpr (QUEUED)

@@ -95,8 +95,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
-            x[i] = (const T *)p.x +
-                   (int64_t)(p.down ? pair : pair / p.n_chosen) * m.chunks * GROUPS_CHUNK + q * 32;
+            x[i] = (const T *)p.x + row_of_pair(p, pair) * m.chunks * GROUPS_CHUNK + q * 32;
         }
         float sum[FEW_SETS][TILES][4] = {};
         struct asked_chunk<OFFSET> asked[AHEAD];
@@ -224,39 +223,24 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     if (!many_pairs(p, tile, pairs)) return;
     if (KIND == GROUPS_BOOKS) fill_table<T>(table, (const float *)t.w[tile.expert]);
     __syncthreads();
-    // A thread copies words `word` of rows r0, r0 + 32, .. of x, and part `q` of rows q0 and q0 + 64 of a chunk of W.
-    const int word = (int)threadIdx.x % 8, r0 = (int)threadIdx.x / 8, q = (int)threadIdx.x % 4,
-              q0 = (int)threadIdx.x / 4;
-    const T *x_from[4];
+    const struct many_x<T> x(p, pairs);
+    // A thread copies part `q` of rows q0 and q0 + 64 of a chunk of W.
+    const int q = (int)threadIdx.x % 4, q0 = (int)threadIdx.x / 4;
     const uint4 *w_from[2];
-#pragma unroll
-    for (int i = 0; i < 4; i++) x_from[i] = many_x<T>(p, pairs[r0 + i * 32]) + word * 8;
 #pragma unroll
     for (int i = 0; i < 2; i++)
         w_from[i] = codes_of(t.w[tile.expert]) + codes_of_row(m, many_row(p, q0 + i * 64), q);
     const uint32_t base = shared_address(shared), slots = base + STAGES * TILE_BYTES;
-    auto request = [&](int s) { // every other step brings a chunk's codes
-        const int k = s * STEP, chunk = s / 2;
-        const uint32_t to = base + (uint32_t)(s % STAGES * TILE_BYTES),
-                       slot = slots + (uint32_t)(chunk % SLOTS * SLOT_BYTES);
-        const bool held = k + word * 8 < p.cols;
+    auto request =
+        [&](int s) { // every other step brings a chunk's codes, whose slot is free with the stage
+            const int chunk = s / 2;
+            const uint32_t slot = slots + (uint32_t)(chunk % SLOTS * SLOT_BYTES);
+            x.request(base + (uint32_t)(s % STAGES * TILE_BYTES), s * STEP, p.cols);
 #pragma unroll
-        for (int i = 0; i < 4; i++)
-            copy_async(to + place_of(r0 + i * 32, word), held ? x_from[i] + k : x_from[i], held);
-#pragma unroll
-        for (int i = 0; i < 2 && s % 2 == 0; i++)
-            copy_async(slot + (uint32_t)(((q0 + i * 64) * 4 + q) * 16),
-                       w_from[i] + (int64_t)chunk * LANE_WORDS, true);
-        copy_commit();
-    };
-    const int steps = (p.cols + STEP - 1) / STEP;
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (s < steps)
-            request(s);
-        else
-            copy_commit();
-    }
+            for (int i = 0; i < 2 && s % 2 == 0; i++)
+                copy_async(slot + (uint32_t)(((q0 + i * 64) * 4 + q) * 16),
+                           w_from[i] + (int64_t)chunk * LANE_WORDS, true);
+        };
     const int pair0 = warp % 2 * WARP_PAIRS, row0 = warp / 2 * WARP_ROWS;
     const scale *scales[WARP_ROWS / 8];
 #pragma unroll
@@ -265,13 +249,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
             (const scale *)t.scale[tile.expert] + scale_of_row(m, many_row(p, row0 + n * 8 + g));
     const uint32_t constant = code_constant<T, KIND>(m.zero);
     many_sums sum = {};
-    for (int s = 0; s < steps; s++) {
-        copy_wait<STAGES - 2>();
-        __syncthreads(); // the step has come, and the stage and the slot before are free
-        if (s + STAGES - 1 < steps)
-            request(s + STAGES - 1);
-        else
-            copy_commit();
+    many_steps(p.cols, request, [&](int s) {
         const uint32_t xs = base + (uint32_t)(s % STAGES * TILE_BYTES),
                        ws = slots + (uint32_t)(s / 2 % SLOTS * SLOT_BYTES + s % 2 * 8);
 #pragma unroll
@@ -307,7 +285,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
                         mma(sum[i][n], a[i], b[n][half * 2], b[n][half * 2 + 1], T());
             }
         }
-    }
+    });
     finish_many<T>(p, tile, pairs, sum, shared);
 }
 

@@ -20,44 +20,25 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     if (!many_pairs(p, tile, pairs)) return;
     __syncthreads();
     const T *w = (const T *)t.w[tile.expert];
-    // A thread copies words `word` of rows r0, r0 + 32, .. of both operands.
-    const int word = (int)threadIdx.x % 8, r0 = (int)threadIdx.x / 8;
-    const T *x_from[4], *w_from[4];
+    const struct many_x<T> x(p, pairs);
+    const T *w_from[4]; // W's words likewise
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        const int r = r0 + i * 32;
-        x_from[i] = many_x<T>(p, pairs[r]) + word * 8;
-        w_from[i] = w + (int64_t)many_row(p, r) * p.ld + word * 8;
-    }
+    for (int i = 0; i < 4; i++)
+        w_from[i] = w + (int64_t)many_row(p, x.r0 + i * 32) * p.ld + x.word * 8;
     const uint32_t base = shared_address(shared);
-    auto request = [&](int k, int stage) {
-        const uint32_t to = base + (uint32_t)(stage * 2 * TILE_BYTES);
-        const bool held = k + word * 8 < p.cols;
+    auto request = [&](int s) {
+        const int k = s * STEP;
+        const uint32_t to = base + (uint32_t)(s % STAGES * 2 * TILE_BYTES);
+        const bool held = k + x.word * 8 < p.cols;
+        x.request(to, k, p.cols);
 #pragma unroll
-        for (int i = 0; i < 4; i++) {
-            const int r = r0 + i * 32;
-            copy_async(to + place_of(r, word), held ? x_from[i] + k : x_from[i], held);
-            copy_async(to + TILE_BYTES + place_of(r, word), held ? w_from[i] + k : w_from[i], held);
-        }
-        copy_commit();
+        for (int i = 0; i < 4; i++)
+            copy_async(to + TILE_BYTES + place_of(x.r0 + i * 32, x.word),
+                       held ? w_from[i] + k : w_from[i], held);
     };
-    const int steps = (p.cols + STEP - 1) / STEP;
-#pragma unroll
-    for (int s = 0; s < STAGES - 1; s++) {
-        if (s < steps)
-            request(s * STEP, s);
-        else
-            copy_commit();
-    }
     const int pair0 = warp % 2 * WARP_PAIRS, row0 = warp / 2 * WARP_ROWS;
     many_sums sum = {};
-    for (int s = 0; s < steps; s++) {
-        copy_wait<STAGES - 2>();
-        __syncthreads(); // the step has come, and the stage before is free
-        if (s + STAGES - 1 < steps)
-            request((s + STAGES - 1) * STEP, (s + STAGES - 1) % STAGES);
-        else
-            copy_commit();
+    many_steps(p.cols, request, [&](int s) {
         const uint32_t xs = base + (uint32_t)(s % STAGES * 2 * TILE_BYTES), ws = xs + TILE_BYTES;
 #pragma unroll
         for (int k = 0; k < STEP / 16; k++) {
@@ -75,8 +56,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
                 for (int n = 0; n < WARP_ROWS / 8; n++)
                     mma(sum[m][n], a[m], b[n / 2][n % 2 * 2], b[n / 2][n % 2 * 2 + 1], T());
         }
-    }
-
+    });
     finish_many<T>(p, tile, pairs, sum, shared);
 }
 

@@ -1,5 +1,5 @@
 // Experts of many rows: a tile of 128 pairs of one expert times 128 rows of its matrix (experts_many.cu,
-// experts_groups_many.cu). Pairs are sorted by expert.
+// experts_8bit.cu, experts_groups.cu). Pairs are sorted by expert.
 //
 // Operands come in steps of 64 columns through shared memory; 16-byte words are swizzled by the row's number. A gated
 // `up` takes 64 gates and the 64 others that go with them: of a warp's 32 columns 16 are gates. So the activation
@@ -44,10 +44,43 @@ __device__ __forceinline__ bool many_pairs(const struct experts_product &p,
         pairs[threadIdx.x] = p.order[tile.first + min((int)threadIdx.x, tile.n - 1)];
     return tile.n > 0;
 }
-// x's row for a pair.
-template <typename T>
-__device__ __forceinline__ const T *many_x(const struct experts_product &p, int pair) {
-    return (const T *)p.x + (int64_t)(p.down ? pair : pair / p.n_chosen) * p.cols;
+// What a thread copies of x: word `word` of rows r0, r0 + 32, .. of a step.
+template <typename T> struct many_x {
+    const T *from[PAIRS / 32];
+    int word, r0;
+
+    __device__ __forceinline__ many_x(const struct experts_product &p, const int *pairs)
+        : word((int)threadIdx.x % 8), r0((int)threadIdx.x / 8) {
+#pragma unroll
+        for (int i = 0; i < PAIRS / 32; i++)
+            from[i] = (const T *)p.x + row_of_pair(p, pairs[r0 + i * 32]) * p.cols + word * 8;
+    }
+    // The step whose first column is k; zeros behind the last column.
+    __device__ __forceinline__ void request(uint32_t to, int k, int cols) const {
+        const bool held = k + word * 8 < cols;
+#pragma unroll
+        for (int i = 0; i < PAIRS / 32; i++)
+            copy_async(to + place_of(r0 + i * 32, word), held ? from[i] + k : from[i], held);
+    }
+};
+
+// All steps of `cols` columns in turn, of which STAGES are in shared memory or on their way. request(s) asks for step s, which
+// goes to stage s % STAGES; use(s) finds it there. By all threads.
+template <typename Request, typename Use>
+__device__ __forceinline__ void many_steps(int cols, Request request, Use use) {
+    const int steps = (cols + STEP - 1) / STEP;
+    auto ask = [&](int s) {
+        if (s < steps) request(s);
+        copy_commit();
+    };
+#pragma unroll
+    for (int s = 0; s < STAGES - 1; s++) ask(s);
+    for (int s = 0; s < steps; s++) {
+        copy_wait<STAGES - 2>();
+        __syncthreads(); // the step has come, and the stage before is free
+        ask(s + STAGES - 1);
+        use(s);
+    }
 }
 
 // The sums to shared memory, so that the activation's code is there once and neighbours are stored together. By all

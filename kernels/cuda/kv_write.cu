@@ -44,10 +44,13 @@ __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) 
     const float *weight = h < a.n_heads ? a.q_weight : h < n_qk ? a.k_weight : a.v_weight;
     const bool turns = h < n_qk && a.rot_dim > 0, late = h < n_qk && a.norm_late;
     const bool scaled = h < a.n_heads && a.query_beta != 0.0f;
-    const bool changed = weight || turns || scaled;
+    const bool clips = a.clip > 0.0f;
+    const bool changed = weight || turns || scaled || clips;
     if (weight && !late) norm_head<T>(head, dim, weight, a.eps, lane);
+    if (clips && !late) clip_head<T>(head, dim, a.clip, lane);
     if (turns) rotate_head<T>(head, a.style, a.rot_dim, a.cos_sin + (int64_t)row * a.rot_dim, lane);
     if (weight && late) norm_head<T>(head, dim, weight, a.eps, lane);
+    if (clips && late) clip_head<T>(head, dim, a.clip, lane);
     if (scaled) scale_head<T>(head, dim, a.query_beta, a.query_length, a.positions[row], lane);
     if (changed)
         for (int32_t i = lane; i < dim; i += 32) x[i] = from_float<T>(head[i]);

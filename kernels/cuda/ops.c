@@ -153,8 +153,8 @@ static void op_ranks_close(struct backend *be) {
 const struct backend_ops cuda_ops = {
     .name = "cuda",
     .features = OP_SOFT_CAP | OP_SINKS | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE |
-                OP_V_NORM | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS |
-                OP_EXPERTS | OP_LATENT | OP_GROUPS_LINEAR | OP_GROUPS_EXPERTS,
+                OP_V_NORM | OP_QKV_CLIP | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS |
+                OP_LOGITS | OP_EXPERTS | OP_LATENT | OP_GROUPS_LINEAR | OP_GROUPS_EXPERTS,
     .kv_groups = true,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,

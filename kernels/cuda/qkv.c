@@ -33,7 +33,8 @@ int cuda_op_qk_norm(struct backend *be, void *qkv, int32_t n, const struct qkv_s
     a.k_weight = args->all_heads ? NULL : args->k_weight;
     a.v_weight = args->v_weight;
     a.eps = args->eps;
-    if (!a.q_weight && !a.v_weight) return 0;
+    a.clip = args->clip;
+    if (!a.q_weight && !a.v_weight && a.clip == 0) return 0;
     return cuda_kv_write(&a, cuda_of(be)->stream);
 }
 
@@ -81,6 +82,7 @@ struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv
                                   .v_weight = q->v_weight,
                                   .eps = q->eps,
                                   .norm_late = q->norm_late,
+                                  .clip = q->clip,
                                   .query_beta = q->query_beta,
                                   .query_length = q->query_length,
                                   .positions = cuda->step.b.positions};
@@ -95,7 +97,7 @@ int cuda_op_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv,
     if (args->all_heads && args->q_weight) {
         const struct qkv_shape shape = {n_heads, kv->n_kv_heads, kv->head_dim};
         if (args->norm_late) { // rotated first, without the rest
-            a.store = false, a.query_beta = 0;
+            a.store = false, a.query_beta = 0, a.clip = 0;
             a.q_weight = a.k_weight = a.v_weight = NULL;
             TRY(cuda_kv_write(&a, cuda->stream));
             a = cuda_kv_write_of(cuda, qkv, kv, b->n_rows, layer, n_heads, args);

@@ -1,4 +1,4 @@
-// RMS norm and rotation of one head, for kv_write.cu and for fused attention (attention_own.cuh). By
+// RMS norm, clipping and rotation of one head, for kv_write.cu and for fused attention (attention_own.cuh). By
 // one warp, the head in shared memory as F32. Values are rounded to T where the separate ops would
 // store them, and contractions are explicit, so fused and separate ops give the same bits.
 #pragma once
@@ -12,6 +12,13 @@ __device__ __forceinline__ void norm_head(float *head, int32_t dim, const float 
     float scale = 1.0f / sqrtf(__fadd_rn(warp_sum(sum) / (float)dim, eps));
     for (int32_t i = lane; i < dim; i += 32)
         head[i] = rounded<T>(__fmul_rn(__fmul_rn(head[i], scale), weight[i]));
+    __syncwarp();
+}
+
+template <typename T>
+__device__ __forceinline__ void clip_head(float *head, int32_t dim, float clip, int32_t lane) {
+    for (int32_t i = lane; i < dim; i += 32)
+        head[i] = head[i] > clip ? rounded<T>(clip) : head[i] < -clip ? rounded<T>(-clip) : head[i];
     __syncwarp();
 }
 
