@@ -317,14 +317,14 @@ test-of: test-built ## the tests that a change of one folder can break: make tes
 ifneq ($(filter test-of,$(MAKECMDGOALS)),)
 $(filter-out test-of,$(MAKECMDGOALS)): test-of ; @:
 endif
-check-long: check-long-built ## what takes long: attacks, chaos, walks, most ranks, external clients, or a part of it (PART=0/4 is the first quarter)
+check-long: check-long-built ## what takes long: attacks, chaos, walks, most ranks, external clients, or a part of it (PART=0/8 is the first eighth)
 	@tests/run.sh --long $(if $(PART),--part $(PART)) $(B) $(SUITES) clients
 check-long-built: test-built
 check-clients: check-clients-built ## frameworks that are built on OpenAI's protocols, unmodified; needs Node 20
 	@tests/run.sh $(B) clients
 check-clients-built: test-built
 check-asan: check-asan-built ## what handles memory and input, under AddressSanitizer and UndefinedBehaviorSanitizer
-	@tests/run.sh build/asan unit ops walk corpora hostile
+	@tests/run.sh $(if $(ASAN_PART),--turns $(ASAN_PART)) build/asan unit ops walk corpora hostile
 check-asan-built:
 	@configs/deps.sh test
 	@$(SUBMAKE) -s VARIANT=asan all asan-tests

@@ -4,9 +4,8 @@ import { writeFileSync } from 'node:fs';
 import http from 'node:http';
 import net from 'node:net';
 import path from 'node:path';
-import { test } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import { Server, few, patience, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, patience, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const clientOf = (server, apiKey = 'none') => new Anthropic({ baseURL: server.url, apiKey, maxRetries: 0, timeout: patience });
 const user = (content) => ({ role: 'user', content });
@@ -107,7 +106,7 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   });
 });
 
-test('a conversation that comes back whole is computed once', async (t) => {
+longTest('a conversation that comes back whole is computed once', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const client = clientOf(server);
   const messages = [user('Tell me a story about a turtle.')];
@@ -124,13 +123,13 @@ test('a conversation that comes back whole is computed once', async (t) => {
   }
 });
 
-test('top_p 0 leaves the most likely token', async (t) => {
+longTest('top_p 0 leaves the most likely token', async (t) => {
   const client = clientOf(await Server.start(t, { args: unlimited }));
   const said = async (rest) => textOf(await client.messages.create({ ...ask, temperature: 2, ...rest }));
   assert.equal(await said({ top_p: 0, top_k: 40 }), await said({ temperature: 0 }));
 });
 
-test('max_tokens 0 computes the prompt, answers nothing, and leaves no session', async (t) => {
+longTest('max_tokens 0 computes the prompt, answers nothing, and leaves no session', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const client = clientOf(server);
   const system = 'You tell stories. '.repeat(40);
@@ -216,7 +215,7 @@ test('errors have Anthropic\'s form, and its client knows their classes', async 
   assert.equal((await client.messages.create(ask)).type, 'message'); // and the server goes on
 });
 
-test('models are listed in Anthropic\'s form for its clients, and in OpenAI\'s for others', async (t) => {
+longTest('models are listed in Anthropic\'s form for its clients, and in OpenAI\'s for others', async (t) => {
   const server = await Server.start(t);
   const client = clientOf(server);
   const all = [];
@@ -229,7 +228,7 @@ test('models are listed in Anthropic\'s form for its clients, and in OpenAI\'s f
   assert.deepEqual(await (await fetch(`${server.url}/v1/models/demo-model`)).json(), list.data[0]);
 });
 
-test('tokens come as x-api-key or as bearer, and limits have their headers', async (t) => {
+longTest('tokens come as x-api-key or as bearer, and limits have their headers', async (t) => {
   const ALICE = 'alice-token-of-thirty-two-characters', BOB = 'bob-token-of-thirty-two-characters!!';
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, `alice:${ALICE}\nbob:${BOB} requests_per_minute=12 tokens_per_minute=100000\n`, { mode: 0o600 });
@@ -269,7 +268,7 @@ function raw(server, head, body = '') {
   });
 }
 
-test('hostile requests get an error in Anthropic\'s form, and the server goes on', async (t) => {
+longTest('hostile requests get an error in Anthropic\'s form, and the server goes on', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const send = (body) => raw(server, `Content-Length: ${Buffer.byteLength(body)}`, body);
   const deep = (n) => `{"model":"demo-model","max_tokens":1,"messages":[{"role":"user","content":${'['.repeat(n)}${']'.repeat(n)}}]}`;
@@ -376,7 +375,7 @@ test('tools are called, and their results go back', async (t) => {
   });
 });
 
-test('an answer has the form of a schema', async (t) => {
+longTest('an answer has the form of a schema', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const schema = { type: 'object', properties: { name: { type: 'string', maxLength: 20 }, age: { type: 'integer', minimum: 0, maximum: 120 } }, required: ['name', 'age'], additionalProperties: false };
   for (let seed = 1; seed <= few(5); seed++) {

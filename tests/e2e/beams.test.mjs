@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { parley, root, temporaryFolder } from './harness.mjs';
+import { longTest, parley, root, shortIf, shortTest as test, temporaryFolder } from './harness.mjs';
 import { logSoftmax, readTensor } from './safetensors.mjs';
 
 const families = ['llama', 'mistral', 'qwen2', 'qwen3', 'gpt2', 'gptj', 'gpt_neox', 'bloom', 'opt', 'xglm'];
@@ -18,7 +17,7 @@ const generate = (family, ids, ...args) => {
 };
 
 for (const family of families) {
-  test(`${family}: as Hugging Face`, () => {
+  shortIf(['llama', 'bloom'].includes(family))(`${family}: as Hugging Face`, () => {
     const cases = JSON.parse(readFileSync(path.join(models, family, 'golden.json'), 'utf8')).beam;
     assert.ok(cases.length >= 4);
     for (const { prompt, beam_width, length_penalty, max_new_tokens, eos, sequences, sequences_scores } of cases) {
@@ -35,7 +34,7 @@ for (const family of families) {
 
 const prompt = Array.from({ length: 40 }, (_, i) => 5 + (i * 37) % 300);
 
-test('in a wrapped window the score of each beam is that of its ids, computed in one piece', (t) => {
+longTest('in a wrapped window the score of each beam is that of its ids, computed in one piece', (t) => {
   const file = path.join(temporaryFolder(t), 'logits.safetensors');
   const window = ['--memory-len', '24', '--sink-len', '4', '--block-tokens', '8'];
   const { beams } = generate('llama', prompt, '--beam-width', 4, '--max-tokens', 30, '--ignore-eos', ...window);
@@ -58,14 +57,14 @@ test('without a beam width there are no beams', () => {
   assert.equal(generate('llama', prompt, '--max-tokens', 2).beams, undefined);
 });
 
-test('the same bits in every chunking and block size', () => {
+longTest('the same bits in every chunking and block size', () => {
   const args = ['--beam-width', 5, '--max-tokens', 20, '--memory-len', 24, '--sink-len', 4];
   const want = generate('qwen3', prompt, ...args, '--block-tokens', 8);
   for (const other of [['--block-tokens', 16], ['--prefill-chunk-tokens', 7, '--block-tokens', 8]])
     assert.deepEqual(generate('qwen3', prompt, ...args, ...other), want);
 });
 
-test('diversity makes beams differ', () => {
+longTest('diversity makes beams differ', () => {
   const starts = (rate) => new Set(generate('bloom', prompt, '--beam-width', 4, '--max-tokens', 6, '--ignore-eos',
     `--beam-diversity=${rate}`).beams.map((beam) => beam.ids[0])).size;
   assert.ok(starts(-2) > starts(0));
@@ -88,7 +87,7 @@ test('bad values', () => {
   }
 });
 
-test('penalties and forbidden tokens count in the search', () => {
+longTest('penalties and forbidden tokens count in the search', () => {
   const free = generate('llama', prompt, '--beam-width', 3, '--max-tokens', 8, '--ignore-eos');
   const word = free.ids[0];
   const got = generate('llama', prompt, '--beam-width', 3, '--max-tokens', 8, '--ignore-eos', '--bad-words', `[[${word}]]`);
@@ -99,7 +98,7 @@ test('penalties and forbidden tokens count in the search', () => {
   assert.deepEqual([first.ids, first.finish_reason], [[free.ids[0]], 'stop']);
 });
 
-test('sample b of n is what branch b draws, whatever n is', () => {
+longTest('sample b of n is what branch b draws, whatever n is', () => {
   const draw = (...args) => generate('llama', prompt, '--max-tokens', 12, '--ignore-eos', '--temperature', 1, '--seed', 5,
     '--memory-len', 24, '--sink-len', 4, '--block-tokens', 8, ...args);
   const one = draw(), three = draw('--n', 3), nine = draw('--n', 9);

@@ -5,8 +5,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
 const demo = path.join(root, 'configs/demo-model');
@@ -88,7 +87,7 @@ function samplesOf(frames, turn) {
 const told = (samples) => Object.values(samples).map(({ ids, text }) => ({ ids, text }));
 const stored = (server, id) => versions(exported(server, id)).slice(1).map(({ ids, text }) => ({ ids, text }));
 
-test('samples are told as they are drawn, to each client that follows', async (t) => {
+longTest('samples are told as they are drawn, to each client that follows', async (t) => {
   const server = await start(t, { model: demo });
   const client = await server.connect(), late = await server.connect();
   const id = await client.open(sizes);
@@ -114,7 +113,7 @@ test('samples are told as they are drawn, to each client that follows', async (t
   assert.deepEqual(samplesOf(afterwards.frames, turn), {}); // they are turns by now
 });
 
-test('samples: a client that does not read gets them joined, and all of them', async (t) => {
+longTest('samples: a client that does not read gets them joined, and all of them', async (t) => {
   const server = await start(t, { model: demo, args: ['--slow-reader-timeout', '600'] });
   const client = await server.connect(), slow = await server.connect();
   const id = await client.open({ memory_len: 128, sink_len: 4 });
@@ -128,7 +127,7 @@ test('samples: a client that does not read gets them joined, and all of them', a
   assert.equal(samplesOf(slow.frames, turn)[7].ids.length, few(800));
 });
 
-test('samples: what was told of a cancelled turn is what is stored', async (t) => {
+longTest('samples: what was told of a cancelled turn is what is stored', async (t) => {
   const server = await start(t, { model: demo });
   const client = await server.connect();
   const id = await client.open(sizes);
@@ -142,7 +141,7 @@ test('samples: what was told of a cancelled turn is what is stored', async (t) =
   assert.equal(replay(server, id, demo).code, 0);
 });
 
-test('a search in the second turn of a wrapped window equals that of a fresh session', async (t) => {
+longTest('a search in the second turn of a wrapped window equals that of a fresh session', async (t) => {
   const server = await start(t);
   const client = await server.connect();
   const id = await client.open(sizes), fresh = await client.open(sizes);
@@ -154,7 +153,7 @@ test('a search in the second turn of a wrapped window equals that of a fresh ses
   assert.equal(second.done.cache.source, 'kept');
 });
 
-test('they survive a restart and an import', async (t) => {
+longTest('they survive a restart and an import', async (t) => {
   const server = await start(t);
   const client = await server.connect();
   const id = await client.open(sizes);
@@ -173,7 +172,7 @@ test('they survive a restart and an import', async (t) => {
 });
 
 for (const [what, sampling] of [['samples', { ...drawn, max_tokens: 1500 }], ['beams', { ...searched, max_tokens: 1500 }]]) {
-  test(`${what} cut short: cancelled, by a deadline, by a crash`, async (t) => {
+  longTest(`${what} cut short: cancelled, by a deadline, by a crash`, async (t) => {
     const server = await start(t, { model: demo });
     const client = await server.connect();
     const id = await client.open(sizes);

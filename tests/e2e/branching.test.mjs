@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, isWellFormed, parley, root, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, isWellFormed, longTest, parley, root, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -149,7 +148,7 @@ const halves = {
   },
 };
 for (const [kind, { make, euro }] of Object.entries(halves))
-test(`an answer cut in the middle of a character goes on, and every text of it is whole (${kind})`, async (t) => {
+longTest(`an answer cut in the middle of a character goes on, and every text of it is whole (${kind})`, async (t) => {
   const folder = make(t), args = ['--compute-dtype', 'f32']; // so computed, the model says words then, no special tokens
   const server = await Server.start(t, { model: folder, args });
   const client = await server.connect();
@@ -235,7 +234,7 @@ test('a fork goes its own way', async (t) => {
   assert.equal(found.sessions.length, 3);
 });
 
-test('many forks of one session at once, under load, wherever its cache is: each as if it were alone', async (t) => {
+longTest('many forks of one session at once, under load, wherever its cache is: each as if it were alone', async (t) => {
   const lines = ['My name is Zora.', 'Hello!', 'Tell me a joke.', 'What is 2 plus 3?', 'Thank you.'];
   const sampling = { temperature: 1, seed: '11', max_tokens: 16, ignore_eos: true, logprobs: true };
   const converse = async (client) => {
@@ -280,7 +279,7 @@ test('many forks of one session at once, under load, wherever its cache is: each
   t.diagnostic(`caches: ${[...seen].join(', ')}`);
 });
 
-test('every tab hears of it in order, also after a restart', async (t) => {
+longTest('every tab hears of it in order, also after a restart', async (t) => {
   const server = await Server.start(t);
   const client = await server.connect();
   const id = await client.open({ sampling: greedy });
@@ -314,7 +313,7 @@ test('every tab hears of it in order, also after a restart', async (t) => {
 });
 
 
-test('from the terminal: another answer, back, on, a copy', async (t) => {
+longTest('from the terminal: another answer, back, on, a copy', async (t) => {
   const server = await Server.start(t);
   const client = await server.connect();
   const id = await client.open({ session: 'typed' });

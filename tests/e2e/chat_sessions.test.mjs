@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { Server, few, parley as program, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley as program, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { cached, clientOf, sessionOf, turnOf, user } from './openai_client.mjs';
 
 const model = 'demo-model';
@@ -103,7 +102,7 @@ test('a session may be named by a header; a client that leaves cancels its turn 
   assert.ok(server);
 });
 
-test('tools: calls are split off, streamed, and found again; the ids that were drawn stay', async (t) => {
+longTest('tools: calls are split off, streamed, and found again; the ids that were drawn stay', async (t) => {
   const { openai } = await start(t);
   const tools = ['add', 'now'].map((name) => ({ type: 'function', function: { name, parameters: { type: 'object', properties: { a: { type: 'integer' } } } } }));
   const said = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{"name": "now", "arguments": {}}</tool_call>';
@@ -131,7 +130,7 @@ test('tools: calls are split off, streamed, and found again; the ids that were d
   assert.equal(none.choices[0].message.content, said);
 });
 
-test('where the last answer\'s text is another one, the conversation goes on behind an earlier turn', async (t) => {
+longTest('where the last answer\'s text is another one, the conversation goes on behind an earlier turn', async (t) => {
   const { openai, parley } = await start(t);
   const tools = [{ type: 'function', function: { name: 'add', parameters: { type: 'object', properties: { a: { type: 'integer' } } } } }];
   const messages = [user('Hello!')];
@@ -150,7 +149,7 @@ test('where the last answer\'s text is another one, the conversation goes on beh
   assert.ok(cached(answer) >= first.usage.prompt_tokens + first.usage.completion_tokens - 1, JSON.stringify([first.usage, answer.usage]));
 });
 
-test('the same conversation of two owners: neither finds the other\'s, and they share no hash', async (t) => {
+longTest('the same conversation of two owners: neither finds the other\'s, and they share no hash', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
   const names = { alice: 'alice-token-0123456789', bob: 'bob-token-0123456789' };
   writeFileSync(file, Object.entries(names).map(([name, token]) => `${name}:${token}\n`).join(''), { mode: 0o600 });
@@ -169,7 +168,7 @@ test('the same conversation of two owners: neither finds the other\'s, and they 
   assert.equal(new Set(hashes).size, 4, hashes.join());
 });
 
-test('turns made through previous_response_id are found by their words too', async (t) => {
+longTest('turns made through previous_response_id are found by their words too', async (t) => {
   const { openai, parley } = await start(t);
   const responseSession = (id) => /^resp_(.*)-\d+$/.exec(id)[1];
   const messages = [{ role: 'system', content: 'You are brief.' }];
@@ -197,7 +196,7 @@ test('turns made through previous_response_id are found by their words too', asy
   });
 });
 
-test('requests of one name run side by side: forks of its session, found again by the name', async (t) => {
+longTest('requests of one name run side by side: forks of its session, found again by the name', async (t) => {
   const { openai, parley } = await start(t);
   const headers = { 'x-session-id': 'agent' };
   const first = await openai.chat.completions.create({ ...ask, messages: [user('Hello.')] }, { headers });
@@ -219,7 +218,7 @@ test('requests of one name run side by side: forks of its session, found again b
   stream.controller.abort();
 });
 
-test('the first requests of a new name come at the same time: one opens its session, the others run in forks', async (t) => {
+longTest('the first requests of a new name come at the same time: one opens its session, the others run in forks', async (t) => {
   const { openai, parley } = await start(t);
   for (let round = 0; round < 10; round++) {
     const headers = { 'x-session-id': `new-${round}` };
@@ -232,7 +231,7 @@ test('the first requests of a new name come at the same time: one opens its sess
   assert.deepEqual(sessions.filter((one) => one.n_turns === 0), []);
 });
 
-test('a client that brings its history: people see the words with their roles, without marks of the template', async (t) => {
+longTest('a client that brings its history: people see the words with their roles, without marks of the template', async (t) => {
   const { openai, parley } = await start(t);
   const tools = [{ type: 'function', function: { name: 'weather', parameters: { type: 'object', properties: { city: { type: 'string' } } } } }];
   const call = { role: 'assistant', content: null, tool_calls: [{ id: 'c1', type: 'function', function: { name: 'weather', arguments: '{"city":"Oslo"}' } }] };

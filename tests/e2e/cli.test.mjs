@@ -30,7 +30,7 @@ shortTest('a result that cannot be written is a failure', async () => {
   assert.match(result.stderr, /^parley: cannot write standard output$/m);
 });
 
-shortTest('--help of every command is on standard output, whole and without rubbish', async () => {
+longTest('--help of every command is on standard output, whole and without rubbish', async () => {
   const all = await good(['--help']);
   for (const command of commands) {
     assert.match(all, new RegExp(`^  ${command} `, 'm'));
@@ -67,7 +67,7 @@ shortTest('--version says what the program was built from, and not where', async
   assert.deepEqual([wrong.code, wrong.stderr], [2, 'parley: --version takes no argument but --json\n']);
 });
 
-shortTest('make help names what a user may type; a variable with a value that does not exist is said', () => {
+longTest('make help names what a user may type; a variable with a value that does not exist is said', () => {
   const env = { ...process.env, MAKEFLAGS: '', MAKELEVEL: '0' }; // not those of the make that runs the tests
   const make = (...args) => spawnSync('make', ['--no-print-directory', ...args], { cwd: root, encoding: 'utf8', env, maxBuffer: 1 << 26 });
   const { stdout } = make('help');
@@ -194,7 +194,7 @@ define(`score --logits: ${families.join(', ')}, plain and under each window`, as
   }
 });
 
-shortTest('score and generate see the same: each drawn token is the best of its row, with its log-probability', async (t) => {
+longTest('score and generate see the same: each drawn token is the best of its row, with its log-probability', async (t) => {
   const out = path.join(temporaryFolder(t), 'logits.safetensors');
   for (const window of [[], ['--memory-len', '24', '--sink-len', '4'], ['--memory-len', '10', '--sink-len', '0']]) {
     const prompt = golden('models/qwen3/golden.json').greedy.prompt;
@@ -227,7 +227,7 @@ shortTest('generate: greedy as the reference, as far as its lead is clear', asyn
   assert.ok(equal >= 144, `${equal} tokens of four times 48 before the first difference`);
 });
 
-shortTest('generate: text, chat, standard input, stop, seeds, plain output', async () => {
+longTest('generate: text, chat, standard input, stop, seeds, plain output', async () => {
   const base = ['generate', '--model', demo, '--max-tokens', '20'];
   const chat = await json([...base, '--prompt', 'My name is Zora.', '--chat', '--json']);
   assert.match(chat.text, /Zora/);
@@ -242,7 +242,7 @@ shortTest('generate: text, chat, standard input, stop, seeds, plain output', asy
   assert.notDeepEqual((await draw('1')).ids, (await draw('2')).ids);
 });
 
-shortTest('an answer of generate is that of a session', async (t) => {
+longTest('an answer of generate is that of a session', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const prompt = [1, 463, 273, 201, 899, 2, 201];
   const sampling = { temperature: 0.9, top_k: 50, top_p: 0.95, min_p: 0.01, repetition_penalty: 1.1, presence_penalty: 0.2, frequency_penalty: 0.1,
@@ -308,7 +308,7 @@ shortTest('chat: a pipe through an engine of its own and through a server, the s
   assert.match(lost.stderr, /^parley: .+\n$/);
 });
 
-shortTest('bench --json: rates, bytes, the ceiling', async () => {
+longTest('bench --json: rates, bytes, the ceiling', async () => {
   const all = ['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--prompt-tokens', '64', '--decode-tokens', '16', '--sequences', '2'];
   let report; // this model is so fast that on a busy machine one session may be over before the other is submitted
   for (let i = 0; i < 5 && !(report?.together_tokens_per_second > 0); i++) report = await json(all);
@@ -325,7 +325,7 @@ shortTest('bench --json: rates, bytes, the ceiling', async () => {
     assert.equal((await run(['bench', '--model', fixture('llama'), '--parts', parts])).code, 2, parts);
 });
 
-shortTest('bench --like: a shape of which nothing is written, on several ranks too', async (t) => {
+longTest('bench --like: a shape of which nothing is written, on several ranks too', async (t) => {
   const dir = temporaryFolder(t), model = path.join(dir, 'm');
   assert.equal((await run(['synth', '--like', 'tiny', '--no-weights', '--out', model])).code, 0);
   assert.deepEqual(readdirSync(model).sort(), ['config.json', 'generation_config.json', 'random.json']);
@@ -341,14 +341,14 @@ shortTest('bench --like: a shape of which nothing is written, on several ranks t
   assert.equal((await run(['bench', '--like', 'tiny', '--model', model])).code, 2);
 });
 
-shortTest('bench --deterministic: what it costs, where it costs something', async () => {
+longTest('bench --deterministic: what it costs, where it costs something', async () => {
   const report = await json(['bench', '--model', fixture('llama'), '--json', '--repeat', '1', '--decode-tokens', '4', '--parts', 'decode', '--deterministic']);
   assert.ok(report.decode_tokens_per_second > 0);
   for (const key of ['plain_decode_tokens_per_second', 'deterministic_cost_decode'])
     assert.equal(key in report, report.backend.startsWith('cuda: '), key); // the CPU knows no other way
 });
 
-shortTest('bench: a later turn, and a session past its window', async () => {
+longTest('bench: a later turn, and a session past its window', async () => {
   const args = ['bench', '--model', fixture('llama'), '--repeat', '1', '--prompt-tokens', '16', '--decode-tokens', '4', '--sequences', '1',
     '--context-tokens', '100', '--later-turn', '10', '--memory-len', '16', '--turns', '24', '--turn-tokens', '4'];
   const report = await json([...args, '--json']);
@@ -419,7 +419,7 @@ shortTest('serve: every key of the file is an option; --print-config gives the f
 
 // --- prompt learning ---------------------------------------------------------------------------------------------------
 
-shortTest('generate with a task of prompt learning: each table has an answer of its own, always the same', async () => {
+longTest('generate with a task of prompt learning: each table has an answer of its own, always the same', async () => {
   const task = (kind, model = 'llama') => ['--prompt-task', `tests/fixtures/prompts/${model}/${kind}`];
   const args = (...more) => ['generate', '--model', fixture('llama'), '--ids', '5,6,7', '--max-tokens', '8', '--ignore-eos', '--json', ...more];
   const answers = await Promise.all([[], task('soft'), task('other'), task('ptuning'), task('prefix')].map((more) => json(args(...more))));

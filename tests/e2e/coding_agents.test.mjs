@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { setTimeout } from 'node:timers/promises';
-import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 
 const model = 'demo-model';
@@ -43,14 +42,14 @@ test('nothing is stored, and the past is not computed again', async (t) => {
   });
 });
 
-test('a session that the client names is found by its cache as well', async (t) => {
+longTest('a session that the client names is found by its cache as well', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server, 'none', { defaultHeaders: { 'session-id': 'one-thread' } });
   const { answer, next } = await goOn(openai);
   assert.ok(cached(next) >= answer.usage.input_tokens - block);
 });
 
-test('the cache of what is not stored goes when it is idle, and serves no other owner', async (t) => {
+longTest('the cache of what is not stored goes when it is idle, and serves no other owner', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(file, 'alice:alice-token-0123456789\nbob:bob-token-0123456789ab\n');
   chmodSync(file, 0o600);

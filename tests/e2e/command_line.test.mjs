@@ -5,8 +5,7 @@ import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { Server, parley, root, temporaryFolder } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, temporaryFolder } from './harness.mjs';
 import { good, json, run } from './run.mjs';
 
 const demo = 'configs/demo-model';
@@ -28,7 +27,7 @@ test('a model folder that is none: missing, a file, empty', async (t) => {
   }
 });
 
-test('an action that does not exist, an option that is missing: exit status 2', async () => {
+longTest('an action that does not exist, an option that is missing: exit status 2', async () => {
   await fails(['sessions', 'frob'], 2, /unknown action 'frob': list, show, export/);
   await fails(['sessions'], 2, /the action is missing: list, show, export/);
   await fails(['instances', 'frob', 'x'], 2, /unknown action 'frob': list, load/);
@@ -41,7 +40,7 @@ test('an action that does not exist, an option that is missing: exit status 2', 
     /sink_len \(5\) must be less than memory_len \(2\)/);
 });
 
-test('an option or a word that the action does not take is refused by name', async () => {
+longTest('an option or a word that the action does not take is refused by name', async () => {
   for (const [words, refused] of [
     ['rm x --query zora', '--query'], ['rm x --repair', '--repair'], ['backup --output copy.db --owner me', '--owner'], ['list --to other.db', '--to'],
     ['show x --limit 3', '--limit'], ['doctor --owner me', '--owner'], ['move --to other.db --forked-from x', '--forked-from'], ['export x --new-id', '--new-id'],
@@ -68,13 +67,13 @@ const plugin = ['/usr/lib', '/usr/local/lib'].flatMap((top) => readdirSync(top, 
 const hides = (...words) => ['--mount', 'sh', '-c', `mount --bind /dev/null ${plugin} && exec "$@"`, 'sh', ...words];
 const skip = plugin && spawnSync('unshare', hides('true')).status === 0 ? false : 'this user may not hide a library of the system';
 
-test("serve without libwebsockets' part for libuv: names the package, ends in order", { skip }, async (t) => {
+longTest("serve without libwebsockets' part for libuv: names the package, ends in order", { skip }, async (t) => {
   const { status, signal, stderr } = spawnSync('unshare', hides(parley, 'serve', '--model', demo, '--device', 'cpu', '--db', path.join(temporaryFolder(t), 'new.db'), '--port', '0'), { cwd: root, encoding: 'utf8' });
   assert.equal(status, 1, `${signal} ${stderr}`);
   assert.match(stderr, /^parley: libwebsockets does not start on libuv \(.*evlib_uv\.so.*\): is its package libwebsockets-evlib-uv installed\?$/m);
 });
 
-test('standard input that is closed or does not block, too few descriptors: what to do', async (t) => {
+longTest('standard input that is closed or does not block, too few descriptors: what to do', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   await fails(['tokenize', '--model', demo], 1, /standard input is closed; give the text with/, { wrap: ['sh', '-c', 'exec "$@" <&-', 'sh'] });
   await fails(['serve', '--model', demo, '--db', db, '--port', '0'], 1, /at most 20 files may be open.*ulimit -n 1024/, { wrap: ['prlimit', '--nofile=20:20'] });
@@ -86,7 +85,7 @@ test('standard input that is closed or does not block, too few descriptors: what
   assert.match(await good(['tokenize', '--model', demo], { wrap: [node, '-e', script] }), /^\d+/);
 });
 
-test('a database or a server that is not there: the option that names it', async (t) => {
+longTest('a database or a server that is not there: the option that names it', async (t) => {
   const db = path.join(temporaryFolder(t), 'none.db');
   for (const action of ['list', 'show x', 'doctor', 'rm x'])
     await fails(['sessions', ...action.split(' '), '--db', db], 1, /none\.db: No such file or directory\. --db FILE names/);
@@ -95,7 +94,7 @@ test('a database or a server that is not there: the option that names it', async
   assert.deepEqual(readdirSync(path.dirname(db)), []);
 });
 
-test('a certificate that is none', async (t) => {
+longTest('a certificate that is none', async (t) => {
   const file = path.join(temporaryFolder(t), 'cert');
   writeFileSync(file, 'not a certificate\n');
   await fails(['serve', '--model', demo, '--db', ':memory:', '--port', '0', '--tls-cert', file, '--tls-key', file], 1,
@@ -136,7 +135,7 @@ test('chat --url takes what serve prints, and says what the server wants', async
   await fails(['chat', '--url', `http://127.0.0.1:${closed.port}`, '--token-file', wrong], 1, /does not know this token \(--token-file\)/, { input: 'hi\n' });
 });
 
-test('what hands try: help COMMAND, a mistyped command of the chat, a prompt that ends at once', async () => {
+longTest('what hands try: help COMMAND, a mistyped command of the chat, a prompt that ends at once', async () => {
   const { stdout: of_serve } = await run(['help', 'serve']);
   assert.equal(of_serve, (await run(['serve', '--help'])).stdout);
   assert.match((await run(['help', 'nothing'])).stderr, /unknown command 'nothing'/);
@@ -151,13 +150,13 @@ test('what hands try: help COMMAND, a mistyped command of the chat, a prompt tha
   assert.match(stderr, /^parley: the model ended at once; --chat sends the prompt through its chat template$/m);
 });
 
-test('quantize --output x.gguf writes a GGUF file', async (t) => {
+longTest('quantize --output x.gguf writes a GGUF file', async (t) => {
   const file = path.join(temporaryFolder(t), 'x.gguf');
   await good(['quantize', '--model', demo, '--weight-dtype', 'int4', '--output', file]);
   assert.equal(readFileSync(file).toString('latin1', 0, 4), 'GGUF');
 });
 
-test('sessions export --output: a new file, whole or not there', async (t) => {
+longTest('sessions export --output: a new file, whole or not there', async (t) => {
   const folder = temporaryFolder(t), db = path.join(folder, 'a.db'), file = path.join(folder, 'session.json');
   const server = await Server.start(t, { model: demo, db });
   await good(['chat', '--url', `ws://127.0.0.1:${server.port}/ws`], { input: 'My name is Zora.\n' });

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 
 const prompt = 'Once upon a time there was a';
@@ -88,7 +87,7 @@ test('echo with logprobs scores the prompt', async (t) => {
   });
 });
 
-test('prompts of the demo model are continued', async (t) => {
+longTest('prompts of the demo model are continued', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const ask = { model: 'demo-model', prompt, seed: 7, temperature: 0.8, max_tokens: few(24) };

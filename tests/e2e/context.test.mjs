@@ -3,9 +3,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import test, { after } from 'node:test';
+import { after } from 'node:test';
 import { Follower } from './follower.mjs';
-import { parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/gpt2');
@@ -45,7 +45,7 @@ async function turnOf(input, sampling = {}, follower = null) {
 }
 const both = { context_logprob: true, context_embedding: true };
 
-test('the hidden states, under the final norm and the head, are the logits', (t) => {
+longTest('the hidden states, under the final norm and the head, are the logits', (t) => {
   const weights = path.join(model, 'model.safetensors');
   const find = (...names) => {
     for (const name of names) try { return readTensor(weights, name); } catch { /* another spelling */ }
@@ -101,7 +101,7 @@ test('log-probability and embedding in generate, on the wire and over KServe', a
   }
 });
 
-test('what the cache has of the input is computed again: shared with another session, regenerated', async () => {
+longTest('what the cache has of the input is computed again: shared with another session, regenerated', async () => {
   const prompt = ids.slice(0, 80), first = await turnOf(prompt, both);
   const plain = await turnOf(prompt);
   assert.ok(plain.done.cache.kept_tokens >= 32, JSON.stringify(plain.done.cache)); // the prefix is shared
@@ -132,7 +132,7 @@ test('a later turn tells of its own input, given all before it', async (t) => {
   author.leave();
 });
 
-test('the record has it after kill -9', async (t) => {
+longTest('the record has it after kill -9', async (t) => {
   const own = await Server.start(t, { model, args: unlimited });
   const author = await Follower.open(await own.connect());
   const turn = await author.start({ ids: ids.slice(0, 20) }, { sampling: { max_tokens: 3, ignore_eos: true, ...both } });

@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, parley, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf, refused } from './openai_client.mjs';
 
 const model = 'demo-model';
@@ -75,7 +74,7 @@ test('items: order, pages, one by one', async (t) => {
   assert.equal((await all(openai.conversations.items.list(id))).length, 10);
 });
 
-test('responses in a conversation', async (t) => {
+longTest('responses in a conversation', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const { id } = await openai.conversations.create({ items: [message('system', 'You tell stories.')] });
@@ -137,7 +136,7 @@ test('responses in a conversation', async (t) => {
   });
 });
 
-test('what is wrong is refused by name', async (t) => {
+longTest('what is wrong is refused by name', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const { id } = await openai.conversations.create();
@@ -187,7 +186,7 @@ test('a conversation belongs to its owner', async (t) => {
   assert.equal((await all(of('ann').conversations.items.list(id))).length, 1);
 });
 
-test('an exported conversation goes on where it is imported', async (t) => {
+longTest('an exported conversation goes on where it is imported', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const { id } = await clientOf(server).conversations.create({ metadata: { a: 'b' }, items: [message('system', 'Be kind.')] });
   await clientOf(server).responses.create({ ...ask, conversation: id, input: 'Tell me a story.' });

@@ -4,13 +4,13 @@ import { copyFileSync } from 'node:fs';
 import path from 'node:path';
 import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, processorMs, root, scale, Server, shortTest, sleep, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
+import { few, longTest, processorMs, root, scale, Server, shortTest, sleep, temporaryFolder, unlimited, until, withinOnce } from './harness.mjs';
 import { Random, seed } from './random.mjs';
 import { run } from './run.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
 // The rest of the kills is crash-long's; `make torture`: 1,000.
-const share = process.env.PARLEY_TEST_PART === 'short' ? 0.3 : 1;
+const share = process.env.PARLEY_TEST_PART === 'short' ? 0.15 : 1;
 const rounds = Number(process.env.KILLS) || Math.max(4, Math.round(40 * share * scale));
 const random = new Random();
 const sampling = () => ({ temperature: 1, seed: String(random.below(1e9)), max_tokens: 1 + random.below(60), ignore_eos: true, logprobs: true });
@@ -205,7 +205,7 @@ test(`kill -9 at ${rounds} random moments under load (E2E_SEED=${seed})`, async 
   assert.ok(met(), `${told} turns done, ${moves} moves, ${forks} forks, ${kept} tokens of interrupted ones kept`);
 });
 
-test('kill -9 while the database is made: the next start makes it, or goes on', async (t) => {
+longTest('kill -9 while the database is made: the next start makes it, or goes on', async (t) => {
   for (let i = 0; i < Math.max(4, 15 * share * scale); i++) {
     const options = { model, db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
     const first = await Server.start(t, { ...options, wait: false });
@@ -220,7 +220,7 @@ test('kill -9 while the database is made: the next start makes it, or goes on', 
 
 // However far an interrupted start came, the next one has the same result.
 for (const schema of [1, 2, 3])
-test(`kill -9 while a database of schema ${schema} is brought forward: nothing of it is lost`, async (t) => {
+longTest(`kill -9 while a database of schema ${schema} is brought forward: nothing of it is lost`, async (t) => {
   const old = path.join(root, `tests/fixtures/sessions/schema-${schema}.sqlite`);
   const seen = async (db) => {
     const server = await Server.start(t, { model, db, args: unlimited });
@@ -269,7 +269,7 @@ shortTest('an interrupted session goes on as one that was told the same from the
   assert.deepEqual([next.ids, next.logprobs], [straight.ids, straight.logprobs]);
 });
 
-shortTest('SIGTERM: running turns finish, new ones are refused, exit status 0', async (t) => {
+longTest('SIGTERM: running turns finish, new ones are refused, exit status 0', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--drain-timeout', '300'] };
   const server = await Server.start(t, options);
   const client = await server.connect();
@@ -293,7 +293,7 @@ shortTest('SIGTERM: running turns finish, new ones are refused, exit status 0', 
   assert.deepEqual(transcript(await reader.done(turn)), transcript(author.turns.get(turn)));
 });
 
-shortTest('SIGTERM at any moment of a turn: its client is told how it ended before the connection closes', async (t) => {
+longTest('SIGTERM at any moment of a turn: its client is told how it ended before the connection closes', async (t) => {
   for (let i = 0; i < Math.max(5, 20 * scale); i++) {
     const server = await Server.start(t, { model, args: unlimited });
     const author = await Follower.open(await server.connect());
@@ -339,7 +339,7 @@ shortTest('a second SIGTERM ends at once, and loses nothing either', async (t) =
   assert.equal((await reader.done(turn)).done.finish_reason, 'interrupted');
 });
 
-shortTest('ready again in under two seconds of processor time', async (t) => {
+longTest('ready again in under two seconds of processor time', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   const first = await Server.start(t, options);
   const author = await Follower.open(await first.connect());

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import test, { after } from 'node:test';
+import { after } from 'node:test';
 import { Follower } from './follower.mjs';
-import { few, isWellFormed, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, isWellFormed, longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const hot = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.9, top_p: 0.95, ...fields });
 const server = await Server.start({ after }, { args: unlimited });
@@ -169,7 +169,7 @@ test('turn.replay of a beam search that was cut short is refused: nothing of it 
   assert.match(found.message, /cut short/);
 });
 
-test('turn.replay after a restart and beyond the window; one at a time; it ends with its client', async (t) => {
+longTest('turn.replay after a restart and beyond the window; one at a time; it ends with its client', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let own = await Server.start(t, options);
   let speaker = await own.connect();
@@ -220,7 +220,7 @@ test('turn.replay after a restart and beyond the window; one at a time; it ends 
   assert.equal(gone.code, 'session_not_found');
 });
 
-test('recorded alone and replayed under load', async () => {
+longTest('recorded alone and replayed under load', async () => {
   const author = await Follower.open(client, { memory_len: 96 });
   const { session } = author;
   for (const text of ['Alone', 'Still alone', 'And again']) await author.say(text, { sampling: hot(few(60)) });
@@ -239,7 +239,7 @@ test('recorded alone and replayed under load', async () => {
   await Promise.all(talking);
 });
 
-test('turn.replay finds a token that was changed on record, and what differs from the recorder', async (t) => {
+longTest('turn.replay finds a token that was changed on record, and what differs from the recorder', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let own = await Server.start(t, options);
   let speaker = await own.connect();

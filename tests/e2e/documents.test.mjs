@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 import { complaint, schema } from './schema.mjs';
 
 const SKIPPED = new Set(['node_modules', 'build', '.git', 'shared']);
@@ -110,7 +109,7 @@ test("the README's program holds a conversation", async (t) => {
   assert.match(await runProgram(t, server, programs('README.md')[0]), /Zora/);
 });
 
-test("the programs and commands of the protocols' READMEs run as they stand", async (t) => {
+longTest("the programs and commands of the protocols' READMEs run as they stand", async (t) => {
   const server = await Server.start(t, { args: unlimited });
   // What each of them says at its end: tokens that were not computed again, or the conversation's items.
   const ends = { 'ws/openai/README.md': [/ [1-9]\d*\n$/, / [1-9]\d*\n$/, /\S/, /role: 'assistant'/], 'ws/anthropic/README.md': [/ [1-9]\d*\n$/] };

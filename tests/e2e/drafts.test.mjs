@@ -3,15 +3,14 @@
 // many drafts were right.
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, root, Server, unlimited } from './harness.mjs';
+import { few, longTest, root, Server, shortTest as test, unlimited } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 import { run } from './run.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
 const said = 'The cat sat on the mat. The dog lay by the door. The cat sat on the mat. The dog lay by the door. Say it all again.';
 
-test('the same answers with drafts, in a ring that wraps, and equal replays', async (t) => {
+longTest('the same answers with drafts, in a ring that wraps, and equal replays', async (t) => {
   const server = await Server.start(t, { args: [...unlimited, '--max-sequences', '4'] });
   const settings = [{ temperature: 0 }, { temperature: 1, seed: '3' }, { temperature: 2, top_k: 40, seed: '4', repetition_penalty: 1.1, presence_penalty: 0.2 },
     { temperature: 1, seed: '5', regex: '(The (cat|dog) sat\\. ){6,12}' }, { temperature: 0.7, seed: '6', logprobs: true, top_logprobs: 3, stop: ['door'] }];
@@ -59,7 +58,7 @@ test('generate counts drafts', async () => {
   assert.ok(drafted.accepted_draft_tokens > 0 && drafted.accepted_draft_tokens <= drafted.drafted_tokens, JSON.stringify(drafted));
 });
 
-test('prediction of a chat completion: the same answer, and how much of it was right', async (t) => {
+longTest('prediction of a chat completion: the same answer, and how much of it was right', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const client = clientOf(server);
   const asked = { model: 'demo-model', messages: [{ role: 'user', content: said }], temperature: 0.8, seed: 5, max_tokens: 60 };

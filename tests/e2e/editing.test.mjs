@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { existsSync, readFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, parley, root, Server, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, root, Server, shortTest as test, unlimited, until } from './harness.mjs';
 
 const model = path.join(root, 'configs/demo-model');
 const greedy = { temperature: 0, max_tokens: 8 };
@@ -86,7 +85,7 @@ test('an edited answer is a version that the conversation goes on from', async (
   assert.match(run('sessions', 'doctor', '--db', server.db), /no faults/);
 });
 
-test('what cannot be edited is refused, a long answer is made by a worker', async (t) => {
+longTest('what cannot be edited is refused, a long answer is made by a worker', async (t) => {
   const server = await Server.start(t);
   const client = await server.connect();
   const id = await client.open({ sampling: { ...greedy, ignore_eos: true, max_tokens: 3000, temperature: 1 }, session_len: 600 });
@@ -190,7 +189,7 @@ test('a deleted turn takes its branch along, and nothing of it is left', async (
   assert.match(run('sessions', 'doctor', '--db', server.db), /no faults/);
 });
 
-test('while a turn runs nothing of its session is deleted; the outline has every turn', async (t) => {
+longTest('while a turn runs nothing of its session is deleted; the outline has every turn', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const client = await server.connect();
   const id = await client.open({ sampling: greedy });
@@ -212,7 +211,7 @@ test('while a turn runs nothing of its session is deleted; the outline has every
   assert.deepEqual(await outline(await server.connect(), (await client.open())), []);
 });
 
-test("an edited answer keeps the request's sampling, not its protocol's note", async (t) => {
+longTest("an edited answer keeps the request's sampling, not its protocol's note", async (t) => {
   const server = await Server.start(t);
   const client = await server.connect();
   const answer = await fetch(`${server.url}/v1/responses`, {

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import OpenAI from 'openai';
-import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 
 const tokensOf = async (server, content) => (await (await fetch(`${server.url}/tokenize`, { method: 'POST', body: JSON.stringify({ content }) })).json()).tokens;
@@ -104,7 +103,7 @@ test('embeddings of the demo model', async (t) => {
   });
 });
 
-test('a long list stays within its owner\'s limit on turns; SIGTERM ends it with a clear error', async (t) => {
+longTest('a long list stays within its owner\'s limit on turns; SIGTERM ends it with a clear error', async (t) => {
   const file = path.join(temporaryFolder(t), 'tokens');
   const token = 'alice-token-of-thirty-two-characters';
   writeFileSync(file, `alice:${token} outstanding_jobs=8 running_turns=1\n`, { mode: 0o600 });

@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { appendFileSync, cpSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 import { good, json, run } from './run.mjs';
 
 const fixture = (name) => path.join(root, 'tests/fixtures/models', name);
@@ -27,7 +26,7 @@ async function wordy(folder) {
   return path.join(folder, 'hf');
 }
 
-test('the logits of an export are its source\'s, byte for byte, for every family and number of ranks', async (t) => {
+longTest('the logits of an export are its source\'s, byte for byte, for every family and number of ranks', async (t) => {
   const folder = temporaryFolder(t);
   const logits = async (model) => {
     const file = path.join(folder, 'logits.safetensors');
@@ -68,7 +67,7 @@ test('inspect: family, format, ranks, switches, sizes, dtypes, words and memory 
     assert.match(text, line);
 });
 
-test('an export of a model with words chats: in a terminal, through a server, with its tokenizer beside or around it', async (t) => {
+longTest('an export of a model with words chats: in a terminal, through a server, with its tokenizer beside or around it', async (t) => {
   const folder = temporaryFolder(t);
   const hf = await wordy(folder);
   const written = await exported(hf, path.join(folder, 'ft'), 4);
@@ -92,7 +91,7 @@ test('an export of a model with words chats: in a terminal, through a server, wi
   }
 });
 
-test('a conversion of Megatron GPT: a padded vocabulary, vocab.json and merges.txt beside config.ini', async (t) => {
+longTest('a conversion of Megatron GPT: a padded vocabulary, vocab.json and merges.txt beside config.ini', async (t) => {
   const folder = temporaryFolder(t);
   const shape = { model_type: 'gpt2', vocab_size: 50257, n_embd: 16, n_layer: 2, n_head: 2, n_positions: 64 };
   const generate = (model) => json(['generate', '--model', model, '--prompt', 'Hello world', '--max-tokens', '10', '--ignore-eos', '--json']);
@@ -123,7 +122,7 @@ test('without words: ids work, and what needs text says what is missing', async 
   assert.match((await json(['inspect', '--model', written, '--json'])).tokenizer_error, /tokenizer\.json/);
 });
 
-test('a damaged folder is refused, with the file that is at fault', async (t) => {
+longTest('a damaged folder is refused, with the file that is at fault', async (t) => {
   const folder = temporaryFolder(t);
   const whole = await exported(fixture('bloom'), path.join(folder, 'ft'), 2);
   const damaged = path.join(folder, 'damaged', '2-gpu');
@@ -169,7 +168,7 @@ test('export refuses what the format cannot hold, and overwrites nothing', async
   }
 });
 
-test('pytorch_model.bin alone: a refusal that says how to convert', async (t) => {
+longTest('pytorch_model.bin alone: a refusal that says how to convert', async (t) => {
   const folder = temporaryFolder(t);
   cpSync(path.join(fixture('gpt2'), 'config.json'), path.join(folder, 'config.json'));
   writeFileSync(path.join(folder, 'pytorch_model.bin'), 'x');

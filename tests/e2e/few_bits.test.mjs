@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { parley, temporaryFolder } from './harness.mjs';
+import { longTest, parley, shortIf, shortTest as test, temporaryFolder } from './harness.mjs';
 import { Random } from './random.mjs';
 import { putTogether, readTensor, takeApart } from './safetensors.mjs';
 
@@ -188,8 +187,10 @@ const forms = {
   'the older name of the settings': { q: { compression_config: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 })).quantization_config }, choose: inLayers(packed({ group: 32 })) },
 };
 
+/** One of each family of formats: `make test` has these. */
+const SHORT = ['AWQ, groups of 32', 'GPTQ, groups of 32, acts in order', 'integers of 4 bits, groups of 64, asymmetric', 'fp8 blocks, rows and columns that 128 does not divide', 'NVFP4, odd rows'];
 for (const [name, form] of Object.entries(forms))
-  test(`few bits: ${name}`, (t) => {
+  shortIf(SHORT.includes(name))(`few bits: ${name}`, (t) => {
     const { plain, few } = pair(t, form), a = logits(plain), b = logits(few);
     assert.equal(a.error, undefined);
     assert.equal(b.error, undefined);
@@ -225,7 +226,7 @@ const refused = [
   [{ ...q4, q: ct('marlin-24', ints({})) }, (tensors) => tensors, /marlin-24; known are/],
 ];
 
-test('few bits: parts that do not fit together are named', (t) => {
+longTest('few bits: parts that do not fit together are named', (t) => {
   for (const [form, tidy, says] of refused) assert.match(logits(pair(t, { ...form, tidy }).few).error ?? 'it loads', says);
 });
 

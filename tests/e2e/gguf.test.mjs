@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { Client, parley, root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { Client, longTest, parley, root, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 import { build, list, read, write } from './gguf.mjs';
 import { readTensor, takeApart } from './safetensors.mjs';
 
@@ -61,7 +60,7 @@ const forms = {
   'bytes behind the last tensor': (file) => Buffer.concat([build(file), Buffer.alloc(1000, 7)]),
 };
 
-test('a file rewritten in any lawful form is the same model', async (t) => {
+longTest('a file rewritten in any lawful form is the same model', async (t) => {
   const expected = logits(t, source).rows;
   for (const [name, change] of Object.entries(forms)) {
     const file = read(source);
@@ -85,7 +84,7 @@ test('split files, with tensors in the first part and without', async (t) => {
   }
 });
 
-test('a factor of positions without a type, or by its old name, is a linear scaling', async (t) => {
+longTest('a factor of positions without a type, or by its old name, is a linear scaling', async (t) => {
   const scaled = (keys) => {
     const file = read(source);
     for (const [key, value] of Object.entries(keys)) file.metadata[`llama.rope.${key}`] = value;
@@ -112,7 +111,7 @@ test('what no reader can know is refused by name', async (t) => {
   refused((file) => { file.metadata['llama.rope.scaling.type'] = ['text', 'strange']; }, /'strange'; known are linear and yarn/);
 });
 
-test('`parley quantize` makes a folder or another file of a file, with its tokenizer', (t) => {
+longTest('`parley quantize` makes a folder or another file of a file, with its tokenizer', (t) => {
   for (const name of ['llama3.gguf', 'llama2_spm.gguf', 'llama_q4_0.gguf']) {
     const file = path.join(root, 'tests/fixtures/quantised', name), to = path.join(temporaryFolder(t), 'folder');
     const made = spawnSync(parley, ['quantize', '--model', file, '--weight-dtype', 'int8', '--output', to], { encoding: 'utf8' });

@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { absent, column, connect, generate, gpt2, grpc, idsOf, inputsOf, outputsOf, requestOf, startServer, tensor } from './grpc.mjs';
-import { parley, root, temporaryFolder, until } from './harness.mjs';
+import { longTest, parley, root, shortTest as test, temporaryFolder, until } from './harness.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const skip = absent;
@@ -47,7 +46,7 @@ test('ModelInfer: raw and typed tensors give the ids of parley generate', { skip
   });
 });
 
-test('compressed messages: calls and streams', { skip }, async (t) => {
+longTest('compressed messages: calls and streams', { skip }, async (t) => {
   const server = await startServer(t);
   const want = [...rows[0], ...generate(rows[0], 6).ids];
   const long = inputsOf([rows[0]], 6, [tensor('bad_words_list', 'INT32', [1, 2, 400], Array(800).fill(0).fill(-1, 400))]);
@@ -73,7 +72,7 @@ test('compressed messages: calls and streams', { skip }, async (t) => {
   });
 });
 
-test('prompt learning: a table of the request, in pieces; a task without a table is refused', { skip }, async (t) => {
+longTest('prompt learning: a table of the request, in pieces; a task without a table is refused', { skip }, async (t) => {
   const server = await startServer(t);
   const client = connect(t, server);
   const folder = path.join(root, 'tests/fixtures/prompts/gpt2/soft');
@@ -117,7 +116,7 @@ test('text: ensemble, preprocessing, postprocessing', { skip }, async (t) => {
   });
 });
 
-test('ModelStreamInfer: an answer for each token, the last one marked', { skip }, async (t) => {
+longTest('ModelStreamInfer: an answer for each token, the last one marked', { skip }, async (t) => {
   const server = await startServer(t);
   const client = connect(t, server);
 
@@ -306,7 +305,7 @@ test('tokens, owners and limits are those of HTTP', { skip }, async (t) => {
   });
 });
 
-test('TLS: the certificate of the other port, HTTP/2 by ALPN', { skip }, async (t) => {
+longTest('TLS: the certificate of the other port, HTTP/2 by ALPN', { skip }, async (t) => {
   const folder = temporaryFolder(t);
   const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
   execFileSync('openssl', ['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', cert, '-days', '2',
@@ -322,7 +321,7 @@ test('TLS: the certificate of the other port, HTTP/2 by ALPN', { skip }, async (
   await assert.rejects(plain.call('ServerLive', {}, { deadline: Date.now() + 20000 }), { code: grpc.status.UNAVAILABLE });
 });
 
-test('SIGTERM: what runs ends with its answer, new requests are refused, exit status 0', { skip }, async (t) => {
+longTest('SIGTERM: what runs ends with its answer, new requests are refused, exit status 0', { skip }, async (t) => {
   const server = await startServer(t, { model: path.join(root, 'configs/demo-model'), args: ['--drain-timeout', '200'] });
   const client = connect(t, server);
   const running = client.call('ModelInfer', requestOf(inputsOf([[5, 9, 33]], 900, [column('min_length', 'INT32', [900])])));
@@ -345,7 +344,7 @@ test('SIGTERM: what runs ends with its answer, new requests are refused, exit st
   assert.deepEqual(await ended, { code: 0, signal: null });
 });
 
-test('a repository says whether the model is decoupled', { skip }, async (t) => {
+longTest('a repository says whether the model is decoupled', { skip }, async (t) => {
   const folder = temporaryFolder(t);
   const { mkdirSync } = await import('node:fs');
   mkdirSync(path.join(folder, 'fastertransformer'));
@@ -364,7 +363,7 @@ parameters { key: "model_checkpoint_path" value: { string_value: "${gpt2}" } }\n
   assert.match(wrong.stderr, /config\.pbtxt:2: decoupled 'maybe' must be True or False/);
 });
 
-test('a port that is in use is named before a model is loaded; parley doctor names it too', { skip }, async (t) => {
+longTest('a port that is in use is named before a model is loaded; parley doctor names it too', { skip }, async (t) => {
   const server = await startServer(t);
   const folder = temporaryFolder(t);
   const line = ['--model', gpt2, '--db', path.join(folder, 'other.db'), '--port', '0', '--grpc-port', String(server.grpc)];
@@ -376,7 +375,7 @@ test('a port that is in use is named before a model is loaded; parley doctor nam
   assert.match(JSON.stringify(finding), /is in use/);
 });
 
-test('a start that fails behind the port of gRPC says why', { skip }, (t) => {
+longTest('a start that fails behind the port of gRPC says why', { skip }, (t) => {
   const folder = temporaryFolder(t);
   const line = ['--model', gpt2, '--port', '0', '--grpc-port', '0', '--db', path.join(folder, 'no/such/folder.db')];
   const serve = spawnSync(parley, ['serve', ...line], { encoding: 'utf8' });
@@ -384,7 +383,7 @@ test('a start that fails behind the port of gRPC says why', { skip }, (t) => {
   assert.match(serve.stderr, /no\/such/);
 });
 
-test('kill -9 of the engine process: streams and calls go on with the same tokens, each answer once', { skip }, async (t) => {
+longTest('kill -9 of the engine process: streams and calls go on with the same tokens, each answer once', { skip }, async (t) => {
   const server = await startServer(t, { model: path.join(root, 'configs/demo-model'),
     args: ['--device', 'cpu', '--threads', '1', '--engine-process', 'on', '--engine-backoff', '0.2'] });
   const processes = () => [...server.log.matchAll(/engine\.process instance=\S* pid=(\d+)/g)].map((match) => Number(match[1]));

@@ -28,13 +28,15 @@ export const patience = 60000 * Math.min(Math.max(slower, 1), 8);
  * for the answer to a ping and than thirty to read what it paused: the server, which runs ahead of it, would end its
  * connection. */
 export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '600', PARLEY_SLOW_READER_TIMEOUT: '600' };
-/** The tests of a program whose row NAME-long in tests/run/long makes two of it: those of `make test`, and those that run
- * only as NAME-long. By hand all run. */
+/** The tests of a file that is two programs for the runner: those of `make test`, and those that run only as NAME-long, in
+ * `make check-long`. By hand all run. */
 const part = process.env.PARLEY_TEST_PART, elsewhere = () => {};
 export const shortTest = part === 'long' ? elsewhere : test;
 export const longTest = part === 'short' ? elsewhere : test;
-/** Rounds that all look at one rule, by other numbers: a third of them in `make test`, all of them as NAME-long. */
-export const rounds = (n) => few(part === 'short' ? Math.ceil(n / 3) : n);
+/** Of tests that all look at one rule: those of `make test` are `short`. */
+export const shortIf = (short) => (short ? shortTest : longTest);
+/** Rounds that all look at one rule, by other numbers: a sixth of them in `make test`, all of them as NAME-long. */
+export const rounds = (n) => few(part === 'short' ? Math.ceil(n / 6) : n);
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 const servers = new Set();
 let clients = 0;

@@ -4,9 +4,8 @@ import { execFileSync, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { existsSync, lstatSync, mkdirSync, readdirSync, readFileSync, readlinkSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { fillDisk, smallDisk } from './disk.mjs';
-import { parley, root, temporaryFolder, until } from './harness.mjs';
+import { longTest, parley, root, shortTest as test, temporaryFolder, until } from './harness.mjs';
 import { filesOf, Hub, sendBytes, sha256 } from './hub.mjs';
 import { json, run } from './run.mjs';
 
@@ -55,7 +54,7 @@ test('a model in safetensors: only what is needed, in the layout of Hugging Face
   assert.equal(readFileSync(path.join(repo, 'refs/main'), 'utf8'), newer);
 });
 
-test('a folder of a revision, and a file in a folder', async (t) => {
+longTest('a folder of a revision, and a file in a folder', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t);
   hub.put('acme/demo', { files: tiny });
@@ -88,7 +87,7 @@ test('GGUF by its quant: one file, split ones whole, in any letters; several or 
   assert.match(await pulled(hub, home, 'acme/g:m-Q4_K_M.gguf'), /\/m-Q4_K_M\.gguf$/);
 });
 
-test('several ranges at a time, from the second host alone, which gets no token', async (t) => {
+longTest('several ranges at a time, from the second host alone, which gets no token', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(32 * MIB);
   const hub = await Hub.start(t, { 'acme/big': { files, token: 'hf_secret' } });
@@ -108,7 +107,7 @@ test('several ranges at a time, from the second host alone, which gets no token'
   assert.ok(hub.requests.every(({ store, authorization }) => store || authorization === 'Bearer hf_secret'));
 });
 
-test('a host without ranges', async (t) => {
+longTest('a host without ranges', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(30 * MIB);
   const hub = await Hub.start(t, { 'acme/big': { files } });
@@ -128,7 +127,7 @@ test('a host without ranges', async (t) => {
   assert.equal(hub.requests.filter(({ store }) => store).length, 3);
 });
 
-test('a host that stops sending ranges in the middle', async (t) => {
+longTest('a host that stops sending ranges in the middle', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(48 * MIB);
   const hub = await Hub.start(t, { 'acme/big': { files } });
@@ -188,7 +187,7 @@ async function killAfter(hub, home, name, bytes, signal = 'SIGKILL') {
   return readdirSync(blobs).find((blob) => blob.endsWith('.incomplete'));
 }
 
-test('kill -9 in the middle: the next pull goes on where it ended, and what was there is checked', async (t) => {
+longTest('kill -9 in the middle: the next pull goes on where it ended, and what was there is checked', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(36 * MIB), hash = sha256(files['model.safetensors']);
   const hub = await Hub.start(t, { 'acme/big': { files } });
@@ -215,7 +214,7 @@ test('kill -9 in the middle: the next pull goes on where it ended, and what was 
   assert.ok(readFileSync(path.join(await pulled(hub, longer, 'acme/big'), 'model.safetensors')).equals(files['model.safetensors']));
 });
 
-test('a disk that fills in the middle: a sentence, and the next pull goes on', async (t) => {
+longTest('a disk that fills in the middle: a sentence, and the next pull goes on', async (t) => {
   const disk = smallDisk(t, '64m');
   if (!disk) return t.skip('no file system can be mounted here');
   const files = weights(36 * MIB), hub = await Hub.start(t, { 'acme/big': { files } });
@@ -239,7 +238,7 @@ test('a disk that fills in the middle: a sentence, and the next pull goes on', a
   assert.deepEqual([small.code, /acme\/big needs 0\.04 GB more, and .*blobs has 0\.05 GB free/.test(small.stderr)], [1, true], small.stderr);
 });
 
-test('two processes at once download once', async (t) => {
+longTest('two processes at once download once', async (t) => {
   const home = temporaryFolder(t);
   const files = weights(20 * MIB);
   const hub = await Hub.start(t, { 'acme/big': { files } });
@@ -250,7 +249,7 @@ test('two processes at once download once', async (t) => {
   assert.deepEqual([...asked].sort(), [...new Set(asked)].sort());
 });
 
-test('refusals: what a person has to do', async (t) => {
+longTest('refusals: what a person has to do', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/gated': { files: weights(10), token: 'hf_good', gated: true }, 'acme/private': { files: weights(10), token: 'hf_good' },
     'acme/demo': { files: weights(10) }, 'acme/bin': { files: { ...tiny, 'pytorch_model.bin': 'x' } }, 'acme/data': { files: { 'data.csv': 'x' } } });
@@ -287,7 +286,7 @@ test('refusals: what a person has to do', async (t) => {
   }
 });
 
-test('429: the time that the hub asks for is kept, unless it is too long', async (t) => {
+longTest('429: the time that the hub asks for is kept, unless it is too long', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/demo': { files: weights(10) } });
   let first = 0, second = 0;
@@ -310,7 +309,7 @@ test('429: the time that the hub asks for is kept, unless it is too long', async
   assert.match(long.stderr, /limits requests \(429\).*: it asks to wait for 86400 seconds/);
 });
 
-test('hosts that lie: hashes, sizes, endless files and answers, names and redirects out', async (t) => {
+longTest('hosts that lie: hashes, sizes, endless files and answers, names and redirects out', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/big': { files: weights(9 * MIB) }, 'acme/demo': { files: weights(10) } });
   const blobs = path.join(cacheOf(home, 'acme/big'), 'blobs');
@@ -361,7 +360,7 @@ test('hosts that lie: hashes, sizes, endless files and answers, names and redire
   assert.deepEqual(readdirSync(blobs).filter((blob) => blob.includes('incomplete')), []);
 });
 
-test('an index of weights that names what is not there, or what is elsewhere', async (t) => {
+longTest('an index of weights that names what is not there, or what is elsewhere', async (t) => {
   const home = temporaryFolder(t);
   const index = (name) => JSON.stringify({ weight_map: { x: name } });
   const cases = [['model-1.safetensors', /model-1\.safetensors, which .* names, is missing/], ['../../x.safetensors', /names '\.\.\/\.\.\/x\.safetensors', which is no plain file/],
@@ -374,7 +373,7 @@ test('an index of weights that names what is not there, or what is elsewhere', a
   }
 });
 
-test('addresses, and being offline', async (t) => {
+longTest('addresses, and being offline', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/demo': { files: weights(10) } });
   const refused = async (env, sentence) => {
@@ -395,7 +394,7 @@ test('addresses, and being offline', async (t) => {
   for (const [env, folder] of folders) assert.ok((await pulled(hub, home, 'acme/demo', { env })).startsWith(path.join(home, folder, 'models--')));
 });
 
-test('https: a certificate has to hold; no redirect leads to http', async (t) => {
+longTest('https: a certificate has to hold; no redirect leads to http', async (t) => {
   const home = temporaryFolder(t);
   const [key, cert] = ['key.pem', 'cert.pem'].map((name) => path.join(home, name));
   execFileSync('openssl', ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-keyout', key, '-out', cert,
@@ -413,7 +412,7 @@ test('https: a certificate has to hold; no redirect leads to http', async (t) =>
   assert.deepEqual([code, /a redirect from https to an address that is not/.test(stderr), plain.requests.length], [1, true, 0], stderr);
 });
 
-test('on a terminal a bar shows rate and time left; a pipe gets the path alone', async (t) => {
+longTest('on a terminal a bar shows rate and time left; a pipe gets the path alone', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/big': { files: weights(32 * MIB) } });
   hub.rules.push((request, response, { store, file }) => {
@@ -465,7 +464,7 @@ test('list and remove', async (t) => {
   }
 });
 
-test('what is being downloaded is not removed', async (t) => {
+longTest('what is being downloaded is not removed', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/big': { files: weights(2 * MIB) } });
   let release;

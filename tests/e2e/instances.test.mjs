@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { readdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
@@ -50,7 +49,7 @@ test('one model answers requests that name none', async (t) => {
     }
 });
 
-test('two models: hello, /readyz, /v1/models and /metrics list them; sessions use the one that they name', async (t) => {
+longTest('two models: hello, /readyz, /v1/models and /metrics list them; sessions use the one that they name', async (t) => {
   const { folder, file, options } = settings(t, '');
   const other = await otherModel(folder);
   writeFileSync(file, `[instance main]\n[instance second]\nmodel = ${other}\nmemory_len = 512\ntemperature = 0.25\n`);
@@ -146,7 +145,7 @@ test('two instances: sessions spread, stay with their cache, and give the tokens
   assert.equal((await instances(server)).reduce((sum, { sessions }) => sum + sessions, 0), 6);
 });
 
-test('a hot instance hands an idle session over with its cache, ahead of its next turn', async (t) => {
+longTest('a hot instance hands an idle session over with its cache, ahead of its next turn', async (t) => {
   const server = await Server.start(t, { args: [...unlimited, '--instances', '2', '--max-sequences', '2'] });
   const client = await server.connect();
   const counts = async () => (await instances(server)).map(({ sessions }) => sessions);
@@ -176,7 +175,7 @@ test('a hot instance hands an idle session over with its cache, ahead of its nex
   assert.deepEqual(await server.stop(), { code: 0, signal: null });
 });
 
-test('a restart places sessions by the model on record and the snapshot of their instance; a missing model is named', async (t) => {
+longTest('a restart places sessions by the model on record and the snapshot of their instance; a missing model is named', async (t) => {
   const { folder, file, options } = settings(t, '');
   const other = await otherModel(folder);
   const snapshots = path.join(folder, 'snapshots');
@@ -233,7 +232,7 @@ test('a restart places sessions by the model on record and the snapshot of their
   });
 });
 
-test('settings of instances: what is wrong is named with its line; --print-config gives the file back', async (t) => {
+longTest('settings of instances: what is wrong is named with its line; --print-config gives the file back', async (t) => {
   const { file } = settings(t, '');
   const refused = async (text, want, ...more) => {
     writeFileSync(file, text);

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const secret = 'The secret word is Zanzibar.';
 const tokens = { alice: 'alice-token-0123456789', mallory: 'mallory-token-0123456789' };
@@ -144,7 +143,7 @@ test('ids that the server draws are 128 random bits', async (t) => {
   }
 });
 
-test('an id that two owners use names two sessions, and none has anything of the other', async (t) => {
+longTest('an id that two owners use names two sessions, and none has anything of the other', async (t) => {
   const server = await Server.start(t, { args: owners(t) });
   const clients = await Promise.all([tokens.alice, tokens.mallory].map((token) => server.connect({ token })));
   for (let round = 0; round < 20; round++) {

@@ -4,9 +4,8 @@ import { execFileSync } from 'node:child_process';
 import { cpSync, mkdirSync, writeFileSync } from 'node:fs';
 import { connect } from 'node:net';
 import path from 'node:path';
-import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { Server, few, parley, root, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const gpt2 = path.join(root, 'tests/fixtures/models/gpt2');
 const sizes = { UINT32: 4, INT32: 4, FP32: 4, UINT64: 8, BOOL: 1 };
@@ -163,7 +162,7 @@ test('tensors as JSON and as bytes give the ids of parley generate', async (t) =
   });
 });
 
-test('a sequence is a session: turns, restart, END, and what must be refused', async (t) => {
+longTest('a sequence is a session: turns, restart, END, and what must be refused', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   let server = await Server.start(t, { model: gpt2, db, args: unlimited });
   const rows = [[5, 9, 33], [7, 8, 9, 10, 11]];
@@ -242,7 +241,7 @@ test('a sequence is a session: turns, restart, END, and what must be refused', a
   });
 });
 
-test('a sequence is found after a restart behind hundreds whose ids begin alike', async (t) => {
+longTest('a sequence is found after a restart behind hundreds whose ids begin alike', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   let server = await Server.start(t, { model: gpt2, db, args: unlimited });
   const begin = (id) => infer(server, inputsOf([[id % 100]], 1, lengths([[1]], 64)), { sequence_id: id, sequence_start: true });
@@ -423,7 +422,7 @@ test('generate and generate_stream in a sequence', async (t) => {
   });
 });
 
-test('generate and generate_stream take sampling parameters that are lists and objects', async (t) => {
+longTest('generate and generate_stream take sampling parameters that are lists and objects', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const name = (await server.connect()).hello.models[0].name;
   const said = { temperature: 0, max_tokens: 12 };
@@ -453,7 +452,7 @@ test('generate and generate_stream take sampling parameters that are lists and o
     }
 });
 
-test('the ensemble of a repository has the tokenizer of its preprocessing, under the names of FasterTransformer', async (t) => {
+longTest('the ensemble of a repository has the tokenizer of its preprocessing, under the names of FasterTransformer', async (t) => {
   const folder = temporaryFolder(t);
   const words = path.join(folder, 'preprocessing/1');
   for (const each of ['fastertransformer/1', 'preprocessing/1']) mkdirSync(path.join(folder, each), { recursive: true });
@@ -479,7 +478,7 @@ test('the ensemble of a repository has the tokenizer of its preprocessing, under
     (error) => /tokenizer '.*' is no folder with a tokenizer/.test(error.stderr));
 });
 
-test('a model repository of Triton is read: checkpoint, 8-bit weights, idle time; options win over it', async (t) => {
+longTest('a model repository of Triton is read: checkpoint, 8-bit weights, idle time; options win over it', async (t) => {
   const folder = temporaryFolder(t);
   mkdirSync(path.join(folder, 'fastertransformer/1'), { recursive: true });
   cpSync(gpt2, path.join(folder, 'fastertransformer/1/1-gpu'), { recursive: true });

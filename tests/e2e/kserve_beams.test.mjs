@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import path from 'node:path';
-import { test } from 'node:test';
 import { absent, column, connect, gpt2, inputsOf, outputsOf, requestOf, startServer, tensor } from './grpc.mjs';
-import { Server, parley, root, unlimited, until } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, unlimited, until } from './harness.mjs';
 import { readTensor } from './safetensors.mjs';
 
 const rows = [[5, 9, 33], [7, 8, 9, 10, 11]];
@@ -113,7 +112,7 @@ test('over HTTP: every beam of every row, best first, is that of parley generate
   });
 });
 
-test('a sequence goes on with the best beam; the others are versions of its turn', async (t) => {
+longTest('a sequence goes on with the best beam; the others are versions of its turn', async (t) => {
   let server = await Server.start(t, { model: gpt2, args: unlimited });
   const go = { sequence_id: 9, sequence_start: false };
   const first = await infer(server, inputsOf(rows, 5, asked(2, lengths(2))), { ...go, sequence_start: true });
@@ -146,7 +145,7 @@ test('a sequence goes on with the best beam; the others are versions of its turn
   });
 });
 
-test('ensemble: a text of each beam', async (t) => {
+longTest('ensemble: a text of each beam', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const ask = [tensor('INPUT_0', 'BYTES', [2, 1], ['The cat', 'One, two,']), tensor('INPUT_1', 'UINT32', [2, 1], [5, 5]), column('beam_width', 'UINT32', [3])];
   const { status, bytes } = await post(server, { inputs: ask, outputs: [{ name: 'OUTPUT_0' }] }, {}, 'ensemble');
@@ -174,7 +173,7 @@ test('ensemble: a text of each beam', async (t) => {
   });
 });
 
-test('over gRPC: ModelInfer and ModelStreamInfer', { skip: absent }, async (t) => {
+longTest('over gRPC: ModelInfer and ModelStreamInfer', { skip: absent }, async (t) => {
   const server = await startServer(t);
   const client = connect(t, server);
   const want = rows.map((row) => beams(row, 6));

@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { RawSocket, sleep, Wire } from './wire.mjs';
 
 const ALICE = 'alice-token-of-thirty-two-characters';
@@ -31,7 +30,7 @@ const reload = async (server) => {
   await until('the reload', () => server.log.split('event=server.reload').length > n);
 };
 
-test('requests: all sockets and protocols of an owner share one rate, and the times told are true', async (t) => {
+longTest('requests: all sockets and protocols of an owner share one rate, and the times told are true', async (t) => {
   const { file } = tokens(t, `alice:${ALICE} requests_per_minute=240\nalice:${ADMIN} admin\nbob:${BOB}\n`);
   const server = await start(t, file);
   const alice = await Promise.all(Array.from({ length: 4 }, (_, i) => server.connect({ token: i % 2 ? ALICE : ADMIN })));
@@ -95,7 +94,7 @@ test('what counts as a request: messages, bytes, control frames, HTTP', async (t
   }), 5);
 });
 
-test('tokens: turns are refused beyond the limit until the time that is told', async (t) => {
+longTest('tokens: turns are refused beyond the limit until the time that is told', async (t) => {
   const { file } = tokens(t, `alice:${ALICE} tokens_per_minute=240\nbob:${BOB}\n`); // 4 a second, 60 at once
   const server = await start(t, file);
   const [one, two] = await Promise.all([server.connect({ token: ALICE }), server.connect({ token: ALICE })]);
@@ -213,7 +212,7 @@ test('administrators see settings, metrics and the counts of others; nobody else
   assert.doesNotMatch(page, /alice/);
 });
 
-test('every limit of owners and every budget is in /metrics, by its own name and by nobody else\'s', async (t) => {
+longTest('every limit of owners and every budget is in /metrics, by its own name and by nobody else\'s', async (t) => {
   const { file } = tokens(t, `alice:${ALICE}\nroot:${ADMIN} admin\n`);
   const server = await start(t, file);
   const root = await server.connect({ token: ADMIN });
@@ -235,7 +234,7 @@ test('every limit of owners and every budget is in /metrics, by its own name and
 });
 
 for (const policy of ['cancel', 'finish'])
-  test(`a token that is removed: its connections end, its turns ${policy}`, async (t) => {
+  longTest(`a token that is removed: its connections end, its turns ${policy}`, async (t) => {
     const both = `alice:${ALICE} sessions=2\nbob:${BOB}\n`;
     const { file, write } = tokens(t, both);
     const server = await start(t, file, '--on-token-removed', policy);
@@ -273,7 +272,7 @@ for (const policy of ['cancel', 'finish'])
     assert.equal((await again.request({ type: 'session.open' })).code, 'limit_reached');
   });
 
-test('wrong tokens lock their address out, longer each time; a long right one passes', async (t) => {
+longTest('wrong tokens lock their address out, longer each time; a long right one passes', async (t) => {
   const { file } = tokens(t, `alice:${ALICE}\nbob:${BOB}\n`);
   const attempt = async () => {
     const wire = await Wire.start(t, { args: ['--token-file', file] });
@@ -305,7 +304,7 @@ test('wrong tokens lock their address out, longer each time; a long right one pa
   await until('an attempt that is faster than the lock of a second', attempt);
 });
 
-test('connections without a token take a part of the places, and the oldest goes first', async (t) => {
+longTest('connections without a token take a part of the places, and the oldest goes first', async (t) => {
   const { file } = tokens(t, `alice:${ALICE}\nroot:${ADMIN} admin\n`);
   const wire = await Wire.start(t, { args: ['--token-file', file, '--max-connections', '12', '--max-connections-per-ip', '100'] });
   const silent = [];
@@ -324,7 +323,7 @@ test('connections without a token take a part of the places, and the oldest goes
 });
 
 for (const scheme of ['http', 'https'])
-  test(`hello_timeout is what it says, over ${scheme}`, async (t) => {
+  longTest(`hello_timeout is what it says, over ${scheme}`, async (t) => {
     const { file } = tokens(t, `alice:${ALICE}\n`);
     const folder = temporaryFolder(t);
     const [cert, key] = ['cert.pem', 'key.pem'].map((name) => path.join(folder, name));
@@ -339,7 +338,7 @@ for (const scheme of ['http', 'https'])
     assert.ok(took >= 1900 && took < 100000, `${took} ms`); // without the option these servers wait for two minutes
   });
 
-test('imports at once pass neither the number of sessions nor the stored bytes', async (t) => {
+longTest('imports at once pass neither the number of sessions nor the stored bytes', async (t) => {
   const { file } = tokens(t, `alice:${ALICE} sessions=4 outstanding_jobs=64\nbob:${BOB} stored_bytes=60000\n`);
   const server = await start(t, file);
   const clients = await Promise.all(Array.from({ length: 12 }, () => server.connect({ token: ALICE })));

@@ -4,8 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { cpSync, existsSync, truncateSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { parley, root, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 import { engineProcesses, isAlive, livingEngines } from './processes.mjs';
 
 const demo = path.join(root, 'configs/demo-model');
@@ -30,7 +29,7 @@ async function stopped(t, n, more) {
   }
 }
 
-test('instances load side by side: one that stands still holds up no other, and the server waits for it', async (t) => {
+longTest('instances load side by side: one that stands still holds up no other, and the server waits for it', async (t) => {
   for (;;) {
     const [server, [pid]] = await stopped(t, 1, ['--instances', '3']);
     await until('two others', () => engineProcesses(server).length >= 2);
@@ -49,7 +48,7 @@ test('instances load side by side: one that stands still holds up no other, and 
   }
 });
 
-test('one whose process ends while it loads: the start fails and names it, and the others end though they stand still', async (t) => {
+longTest('one whose process ends while it loads: the start fails and names it, and the others end though they stand still', async (t) => {
   const [server, pids] = await stopped(t, 3, ['--instances', '3']);
   process.kill(pids[1], 'SIGKILL');
   assert.deepEqual(await server.exited, { code: 75, signal: null });
@@ -85,7 +84,7 @@ test('one that cannot be opened: the start fails as with a single one; the first
   for (const other of lines(both, 'instance.load')) assert.deepEqual([name, other], ['b', 'c']);
 });
 
-test('on a terminal one bar shows how far all of them are', async (t) => {
+longTest('on a terminal one bar shows how far all of them are', async (t) => {
   const socket = path.join(temporaryFolder(t), 'none/control');
   const seen = (n) => { // it loads, and ends because its control socket has no folder
     const line = [parley, 'serve', '--model', demo, '--device', 'cpu', '--db', ':memory:', '--port', '0', '--engine-process', 'on',

@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { Server, parley, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, parley, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 
 const greedy = { temperature: 0, max_tokens: 48, logprobs: true };
 const talk = [
@@ -28,7 +27,7 @@ async function converse(follower, disturb = () => follower) {
 }
 
 for (const [where, host] of [['parked in host memory', '64MiB'], ['given up', '0']])
-test(`a name is known after ten turns, its cache ${where} and a restart, token for token`, async (t) => {
+longTest(`a name is known after ten turns, its cache ${where} and a restart, token for token`, async (t) => {
   const parks = host !== '0';
   const quiet = await Server.start(t, { args: unlimited });
   const undisturbed = await converse(await Follower.open(await quiet.connect(), { sampling: greedy }));
@@ -71,7 +70,7 @@ test(`a name is known after ten turns, its cache ${where} and a restart, token f
   assert.ok(back.resume_ms > 0 && back.resume_ms < turns[evictAfter].done.timings.prefill_ms);
 });
 
-test('the words of a restarted server are those that were said: state, titles, search', async (t) => {
+longTest('the words of a restarted server are those that were said: state, titles, search', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: unlimited };
   let server = await Server.start(t, options);
   let client = await server.connect();

@@ -3,9 +3,8 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { copyFileSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { parley, root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 
 const greedy = { sampling: { temperature: 0 } };
@@ -73,7 +72,7 @@ test('over the wire: out of one server and into another, the same record, and it
   assert.equal((await client.ask({ type: 'session.list' })).sessions.length, 1);
 });
 
-test('import beside a running server: listed, found, continued; a taken id needs --new-id', async (t) => {
+longTest('import beside a running server: listed, found, continued; a taken id needs --new-id', async (t) => {
   const { folder, file } = await made(t);
   const db = path.join(folder, 'new.db');
   const server = await Server.start(t, { db, args: unlimited });
@@ -104,7 +103,7 @@ test('import beside a running server: listed, found, continued; a taken id needs
   await own.say('And then?', greedy); // the server's own goes on
 });
 
-test('import of what is no session: one line that names the file and the field, and no database', async (t) => {
+longTest('import of what is no session: one line that names the file and the field, and no database', async (t) => {
   const { folder, file } = await made(t);
   const db = path.join(folder, 'none.db');
   const whole = JSON.parse(readFileSync(file));
@@ -129,7 +128,7 @@ test('import of what is no session: one line that names the file and the field, 
   assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('none')), []);
 });
 
-test('two owners with one id: tools ask whose, and take --owner', async (t) => {
+longTest('two owners with one id: tools ask whose, and take --owner', async (t) => {
   const { folder, db, file, turns } = await made(t);
   const stranger = await good(['sessions', 'import', file, '--db', db, '--owner', 'somebody']); // the id is theirs to use
   assert.match(stranger, /^imported zora of owner somebody /);
@@ -154,7 +153,7 @@ test('two owners with one id: tools ask whose, and take --owner', async (t) => {
   assert.deepEqual([0, 1].map((turn) => transcript(session.turns.get(turn))), turns);
 });
 
-test('list and show print no escape sequences of any author', async (t) => {
+longTest('list and show print no escape sequences of any author', async (t) => {
   const { db } = await made(t);
   for (const verb of [['list'], ['show', 'zora']]) {
     const text = await good(['sessions', ...verb, '--db', db]);
@@ -164,7 +163,7 @@ test('list and show print no escape sequences of any author', async (t) => {
   assert.ok((await good(['sessions', 'show', 'zora', '--db', db, '--json'])).includes('Red \\u001b[31malert'));
 });
 
-test('backup of a running server: a database of its own that a second server serves', async (t) => {
+longTest('backup of a running server: a database of its own that a second server serves', async (t) => {
   const folder = temporaryFolder(t);
   const [db, copy] = [path.join(folder, 'parley.db'), path.join(folder, 'copy.db')];
   const server = await Server.start(t, { db, args: unlimited });
@@ -185,7 +184,7 @@ test('backup of a running server: a database of its own that a second server ser
   assert.deepEqual(readdirSync(folder).filter((name) => name.includes('.part')), []);
 });
 
-test('an archive comes over the wire in pieces; one that is missing ends it', async (t) => {
+longTest('an archive comes over the wire in pieces; one that is missing ends it', async (t) => {
   const { folder, file } = await made(t);
   const server = await Server.start(t, { db: path.join(folder, 'new.db'), args: unlimited });
   const client = await server.connect();
@@ -206,7 +205,7 @@ test('an archive comes over the wire in pieces; one that is missing ends it', as
   assert.equal((await client.request({ type: 'session.list' })).sessions.length, 1);
 });
 
-test('doctor: a sound database, beside its server too; a damaged one is repaired, and read out', async (t) => {
+longTest('doctor: a sound database, beside its server too; a damaged one is repaired, and read out', async (t) => {
   const { folder, db } = await made(t);
   const server = await Server.start(t, { db, args: unlimited });
   assert.equal(await good(['sessions', 'doctor', '--db', db]), '1 session, no faults\n');
@@ -232,7 +231,7 @@ test('doctor: a sound database, beside its server too; a damaged one is repaired
   }
 });
 
-test('the package\'s daily backup: beside a server, the newest stay, and one is restored', async (t) => {
+longTest('the package\'s daily backup: beside a server, the newest stay, and one is restored', async (t) => {
   const { folder, db } = await made(t), copies = path.join(folder, 'backups');
   const server = await Server.start(t, { db, args: unlimited });
   const backup = (...more) => execFileSync(path.join(root, 'configs/debian/parley-backup'), [db, copies, ...more],

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { few, Server, unlimited } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, unlimited } from './harness.mjs';
 import { clientOf, sessionOf } from './openai_client.mjs';
 import { residentMib } from './processes.mjs';
 import { Wire, sleep, temporaryFolder, until } from './wire.mjs';
@@ -176,7 +175,7 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   });
 });
 
-test('errors have OpenAI\'s form', async (t) => {
+longTest('errors have OpenAI\'s form', async (t) => {
   const wire = await Wire.start(t);
   const openai = clientOf(wire);
   const refused = async (body, status, code, param) => {
@@ -250,7 +249,7 @@ test('a streamed answer as it is on the wire', async (t) => {
   assert.ok(old.closed && !/transfer-encoding/.test(old.text) && old.text.endsWith('data: [DONE]\n\n'), old.text);
 });
 
-test('a slow reader of a stream costs no memory, delays nothing, and gets all or a cut', async (t) => {
+longTest('a slow reader of a stream costs no memory, delays nothing, and gets all or a cut', async (t) => {
   const wire = await Wire.start(t, { args: ['--slow-reader-timeout', '2'] });
   const memory = () => residentMib(wire);
   const body = JSON.stringify({ model: 'fake', messages: user('flood 20000 1000'), stream: true });

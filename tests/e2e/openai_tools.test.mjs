@@ -1,8 +1,7 @@
 // Tools through OpenAI's own client. allowed_tools: the model sees every tool, so that the conversation's cache stays
 // valid, and the answer may call the allowed ones. Custom tools: their input is any text, or matches an expression.
 import assert from 'node:assert/strict';
-import test from 'node:test';
-import { Server, few, unlimited } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, unlimited } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 
 const model = 'demo-model';
@@ -16,7 +15,7 @@ const allowFlat = (mode, ...list) => ({ type: 'allowed_tools', mode, tools: list
 const says = (name) => `<tool_call>{"name": "${name}", "arguments": {"a": 1}}</tool_call>`;
 const start = async (t) => clientOf(await Server.start(t, { args: unlimited }));
 
-test('chat completions: allowed_tools', async (t) => {
+longTest('chat completions: allowed_tools', async (t) => {
   const openai = await start(t);
   const create = (more) => openai.chat.completions.create({ model, messages, tools, temperature: 1, max_tokens: 100, ...more });
   const called = ({ choices: [{ message }] }) => (message.tool_calls ?? []).map((call) => call.function.name);
@@ -119,7 +118,7 @@ test('chat completions: custom tools', async (t) => {
   await bad({ tools: [{ type: 'custom' }] }, /custom tools need/);
 });
 
-test('responses: custom tools, their events, and the same items from the record', async (t) => {
+longTest('responses: custom tools, their events, and the same items from the record', async (t) => {
   const openai = await start(t);
   const custom = { type: 'custom', ...note, format: { type: 'grammar', syntax: 'regex', definition: '[a-c]{2,6} "z"' } };
   const create = (more) => openai.responses.create({ model, input: 'Write.', tools: [...flat, custom], tool_choice: { type: 'custom', name: 'note' }, max_output_tokens: 100, ...more });

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { cpSync, existsSync, mkdirSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { root, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { run } from './run.mjs';
 
 const model = path.join(root, 'tests/fixtures/models/llama');
@@ -60,7 +59,7 @@ test('hello lists the tasks; a session answers as `generate` does with the same 
   assert.equal(plain.prompt, undefined);
 });
 
-test('tasks, and no task, never meet in a cache: beside each other, in equal logs, after parking', async (t) => {
+longTest('tasks, and no task, never meet in a cache: beside each other, in equal logs, after parking', async (t) => {
   const alone = {};
   for (const task of ['soft', 'other', 'prefix', undefined]) {
     const server = await start(t);
@@ -106,7 +105,7 @@ test('rows amid the text; bad tasks and ids are refused by name', async (t) => {
   await prefix.say({ ids: [3, 4] });
 });
 
-test('wrapped windows, forks, edits and asking again: as a session of its own', async (t) => {
+longTest('wrapped windows, forks, edits and asking again: as a session of its own', async (t) => {
   const server = await start(t);
   const client = await server.connect();
   for (const task of ['soft', 'prefix']) {
@@ -127,7 +126,7 @@ test('wrapped windows, forks, edits and asking again: as a session of its own', 
 });
 
 for (const signal of ['SIGTERM', 'SIGKILL'])
-test(`after ${signal}: snapshots, recomputing, replay, export and import give the same bits`, async (t) => {
+longTest(`after ${signal}: snapshots, recomputing, replay, export and import give the same bits`, async (t) => {
   const folder = temporaryFolder(t);
   const db = path.join(folder, 'parley.db');
   const want = {};
@@ -170,7 +169,7 @@ test(`after ${signal}: snapshots, recomputing, replay, export and import give th
   await good('sessions', 'doctor', '--db', other);
 });
 
-test('a changed or missing table: the next turn and a replay are refused, and nothing is lost', async (t) => {
+longTest('a changed or missing table: the next turn and a replay are refused, and nothing is lost', async (t) => {
   const folder = temporaryFolder(t);
   const db = path.join(folder, 'parley.db'), served = path.join(folder, 'tables');
   mkdirSync(served);
@@ -210,7 +209,7 @@ test('a changed or missing table: the next turn and a replay are refused, and no
   assert.deepEqual(transcript(turn), answers((await talk(await server.connect(), 'soft')).turns)[2]);
 });
 
-test('a server does not start with a table that is damaged, missing or named twice', async (t) => {
+longTest('a server does not start with a table that is damaged, missing or named twice', async (t) => {
   const folder = temporaryFolder(t);
   mkdirSync(path.join(folder, 'empty'));
   const fails = async (list, says) => {

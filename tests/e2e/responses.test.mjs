@@ -1,7 +1,6 @@
 // POST /v1/responses and what belongs to it, by OpenAI's own client on the demo model.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
-import { few, Server, unlimited, until } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, unlimited, until } from './harness.mjs';
 import { clientOf, refused } from './openai_client.mjs';
 
 const model = 'demo-model';
@@ -136,7 +135,7 @@ test('responses are deleted from the end of their session', async (t) => {
   assert.equal((await openai.responses.create({ ...ask, conversation: id, input: 'Hello.' })).output_text, said.output_text);
 });
 
-test('log-probabilities, whole, streamed and read again', async (t) => {
+longTest('log-probabilities, whole, streamed and read again', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const ask = { model, input: 'Tell me a story.', seed: 7, temperature: 0.8, max_output_tokens: few(40), include: ['message.output_text.logprobs'], top_logprobs: 2 };
@@ -179,7 +178,7 @@ test('log-probabilities, whole, streamed and read again', async (t) => {
   });
 });
 
-test('structured_outputs, as vLLM has it', async (t) => {
+longTest('structured_outputs, as vLLM has it', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const ask = { model, temperature: 2, structured_outputs: { choice: ['red', 'blue'] } };
@@ -189,7 +188,7 @@ test('structured_outputs, as vLLM has it', async (t) => {
   await assert.rejects(openai.responses.create({ ...ask, structured_outputs: { structural_tag: '{}' }, input: 'x' }), (e) => e.status === 400 && /structural_tag/.test(e.message));
 });
 
-test('a background response goes on alone', async (t) => {
+longTest('a background response goes on alone', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const ask = { model, input: 'Tell me a long story.', seed: 5, temperature: 1, min_tokens: 0, max_output_tokens: few(200), background: true };
@@ -222,7 +221,7 @@ test('a background response goes on alone', async (t) => {
   });
 });
 
-test('kill -9 in the middle leaves what was streamed', async (t) => {
+longTest('kill -9 in the middle leaves what was streamed', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const stream = await clientOf(server).responses.create({ model, input: 'Tell me a long story.', seed: 5, temperature: 1.5, max_output_tokens: 3000, ignore_eos: true, stream: true });
   let id, text = '';
@@ -243,7 +242,7 @@ test('kill -9 in the middle leaves what was streamed', async (t) => {
   assert.ok(next.usage.input_tokens > 10);
 });
 
-test('hosted tools and the items of their calls are left out, and the log names each type once', async (t) => {
+longTest('hosted tools and the items of their calls are left out, and the log names each type once', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const add = { type: 'function', name: 'add', parameters: { type: 'object', properties: { a: { enum: [1] } }, required: ['a'] } };
@@ -273,7 +272,7 @@ test('hosted tools and the items of their calls are left out, and the log names 
     assert.equal(server.log.split(`event=responses.left_out ${word} `).length, 2, `${word}: ${server.log}`);
 });
 
-test('compact: the user\'s messages and a summary are the next input', async (t) => {
+longTest('compact: the user\'s messages and a summary are the next input', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   const ask = { model, seed: 3, temperature: 0.8, max_output_tokens: few(24) };

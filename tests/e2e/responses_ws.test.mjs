@@ -2,11 +2,10 @@
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import OpenAI from 'openai-6';
 import { ResponsesWS } from 'openai-6/resources/responses/ws';
 import WebSocket from 'ws';
-import { few, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const model = 'demo-model';
 const clientOf = (server, apiKey = 'none') => new OpenAI({ baseURL: `${server.url}/v1`, apiKey, maxRetries: 0 });
@@ -55,7 +54,7 @@ test('ResponsesWS of the client', async (t) => {
   ws.close();
 });
 
-test('lanes, errors, and what dies with the socket', async (t) => {
+longTest('lanes, errors, and what dies with the socket', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);
   await t.test('each stream_id in its order, all side by side', async () => {
@@ -175,7 +174,7 @@ test('lanes, errors, and what dies with the socket', async (t) => {
   });
 });
 
-test('the end of the server is a reason to come again', async (t) => {
+longTest('the end of the server is a reason to come again', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const idle = await Socket.open(t, server);
   const busy = await Socket.open(t, server);
@@ -190,7 +189,7 @@ test('the end of the server is a reason to come again', async (t) => {
 
 // 1012 at a restart, 1006 after kill -9: the client connects again by itself, and goes on behind what is stored.
 for (const signal of ['SIGTERM', 'SIGKILL'])
-  test(`ResponsesWS comes back when the server does (${signal})`, async (t) => {
+  longTest(`ResponsesWS comes back when the server does (${signal})`, async (t) => {
     const server = await Server.start(t, { args: unlimited });
     const codes = [], ended = [];
     let back = 0;
@@ -214,7 +213,7 @@ for (const signal of ['SIGTERM', 'SIGKILL'])
     assert.ok(ended[1].usage.input_tokens > ended[0].usage.input_tokens + ended[0].usage.output_tokens);
   });
 
-test('what kill -9 leaves of store: false is removed at the next start', async (t) => {
+longTest('what kill -9 leaves of store: false is removed at the next start', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const s = await Socket.open(t, server);
   s.create({ store: false });
@@ -230,7 +229,7 @@ test('what kill -9 leaves of store: false is removed at the next start', async (
   assert.deepEqual((await parley.request({ type: 'session.list' })).sessions.length, 1);
 });
 
-test('a reader that is too slow is cut off', async (t) => {
+longTest('a reader that is too slow is cut off', async (t) => {
   const server = await Server.start(t, { args: [...unlimited, '--slow-reader-timeout', '1'] });
   const s = await Socket.open(t, server);
   s.socket.pause();
@@ -247,7 +246,7 @@ test('a reader that is too slow is cut off', async (t) => {
   await other.until('an end', () => other.ends().length === 1);
 });
 
-test('a message that cannot be read ends the socket, after an error if there is one to send', async (t) => {
+longTest('a message that cannot be read ends the socket, after an error if there is one to send', async (t) => {
   const server = await Server.start(t, { args: [...unlimited, '--max-message-bytes', '64KiB'] });
   const long = await Socket.open(t, server);
   long.create({ input: 'x'.repeat(70_000) });
@@ -279,7 +278,7 @@ test('tokens', async (t) => {
   assert.equal((await clientOf(server, 'alice-token-0123456789').responses.retrieve(id)).id, id);
 });
 
-test('steering: what a response did not hear, its successor answers with the same settings', async (t) => {
+longTest('steering: what a response did not hear, its successor answers with the same settings', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server), long = { max_output_tokens: few(300), ignore_eos: true };
   const begun = (s, n) => s.until(`response ${n} to begin`, () => s.of('response.created').length === n);

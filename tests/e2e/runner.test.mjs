@@ -4,13 +4,12 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { ownSeconds } from '../run/hang.mjs';
 import { faults } from '../run/faults.mjs';
 import { endedIn, inGroups, outcomes } from '../run/groups.mjs';
-import { limitOf, named, table } from '../run/programs.mjs';
+import { equalParts, limitOf, named, table } from '../run/programs.mjs';
 import { resultOf, testIn } from '../run/results.mjs';
-import { parley, root, temporaryFolder } from './harness.mjs';
+import { longTest, parley, root, shortTest as test, temporaryFolder } from './harness.mjs';
 
 /** A build whose unit tests are these shell scripts, by their names. */
 function buildOf(t, programs) {
@@ -30,7 +29,7 @@ const lives = (word) => readdirSync('/proc').filter((name) => /^\d+$/.test(name)
   }
 });
 
-test('a program that computes, or polls, for ever is ended at its limit with all that it started; it and its test are named', (t) => {
+longTest('a program that computes, or polls, for ever is ended at its limit with all that it started; it and its test are named', (t) => {
   const mark = `parley-left-${process.pid}`;
   const build = buildOf(t, {
     fine,
@@ -46,7 +45,7 @@ test('a program that computes, or polls, for ever is ended at its limit with all
   assert.ok(!lives(mark));
 });
 
-test('a program that waits for what never comes is ended by the patience', (t) => {
+longTest('a program that waits for what never comes is ended by the patience', (t) => {
   const { status, stdout } = run(buildOf(t, { fine, waits: 'echo "[ RUN      ] test_of_waiting"; sleep 1000' }), { TEST_PATIENCE: '2' });
   assert.equal(status, 1, stdout);
   assert.match(stdout, /FAIL {2}unit\/waits .*hangs: no output and no processor time in "test_of_waiting"/);
@@ -95,7 +94,7 @@ test('the test that runs: the last that began and has no result', (t) => {
   assert.equal(at('# Subtest: two\n    # Subtest: within\n'), 'within');
 });
 
-test('a test that fails and leaves a socket open ends its program at once', (t) => {
+longTest('a test that fails and leaves a socket open ends its program at once', (t) => {
   const file = path.join(temporaryFolder(t), 'leaves.test.mjs');
   writeFileSync(file, `import assert from 'node:assert/strict';
 import net from 'node:net';
@@ -111,7 +110,7 @@ test('leaves a socket', () => { net.createServer().listen(0, '127.0.0.1'); asser
   assert.match(stdout, /why it failed/);
 });
 
-test('files in one process: each has its results, servers that end with it, and none fails for another', (t) => {
+longTest('files in one process: each has its results, servers that end with it, and none fails for another', (t) => {
   const folder = temporaryFolder(t), env = { ...process.env };
   delete env.NODE_TEST_CONTEXT;
   const begin = `import assert from 'node:assert/strict';
@@ -150,7 +149,7 @@ afterwards(null, () => console.log('# what', name, 'kept ends'));
   for (const name of ['one', 'two', 'six']) assert.ok(stdout.includes(`# what ${name} kept ends`), stdout);
 });
 
-test('a program of node that ends before its tests do has failed, with whatever status', (t) => {
+longTest('a program of node that ends before its tests do has failed, with whatever status', (t) => {
   const folder = temporaryFolder(t), env = { ...process.env };
   delete env.NODE_TEST_CONTEXT;
   const counted = (name, tests) => {
@@ -173,6 +172,17 @@ ${tests}`);
   const { passed, failed } = counted('exits', "test('exits', () => process.exit(0)); test('never begins', () => {});");
   assert.ok(passed <= 1 && failed === 1, `${passed} ${failed}`);
   assert.ok(counted('waits', "test('waits for ever', () => new Promise(() => {}));").failed >= 1);
+});
+
+test('parts of a run have each program once and cost about the same', () => {
+  const costs = [60, 1, 40, 40, 2, 30, 10, 10, 7];
+  const programs = costs.map((seconds, i) => ({ name: `p${i}`, seconds: 2 * seconds, weight: 0.5 }));
+  const parts = equalParts(programs, 3), whole = equalParts(programs, 1);
+  assert.deepEqual(whole, [programs]);
+  assert.deepEqual(parts.flat().map(({ name }) => name).sort(), programs.map(({ name }) => name));
+  const sums = parts.map((part) => part.reduce((sum, { seconds, weight }) => sum + seconds * weight, 0));
+  assert.ok(Math.max(...sums) - Math.min(...sums) <= 10, `${sums}`);
+  assert.deepEqual(equalParts(programs, 12).filter((part) => !part.length).length, 3);
 });
 
 test('every planted fault is found by a program that make test runs, and what is named as long exists', () => {

@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { chmodSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 
 const tokens = { alice: 'alice-token-0123456789', mallory: 'mallory-token-0123456789' };
 const sampling = { max_tokens: 4, ignore_eos: true };
@@ -77,7 +76,7 @@ test('a link shows the title and the current path to a reader without a token, u
   await assertNothing(server, newer.token);
 });
 
-test('a link is gone with its session, is in no copy and no file, and the server keeps no token', async (t) => {
+longTest('a link is gone with its session, is in no copy and no file, and the server keeps no token', async (t) => {
   const server = await Server.start(t, { args: ['--sharing', ...unlimited] });
   const client = await server.connect();
   const session = await client.open({ title: 'Short' });
@@ -99,7 +98,7 @@ test('a link is gone with its session, is in no copy and no file, and the server
   assert.ok(!server.log.includes(token));
 });
 
-test('clients that follow the session hear of it without the token; another owner finds no session', async (t) => {
+longTest('clients that follow the session hear of it without the token; another owner finds no session', async (t) => {
   const server = await Server.start(t, { args: [...owners(t), '--sharing'] });
   const alice = await server.connect({ token: tokens.alice });
   const other = await server.connect({ token: tokens.alice });
@@ -136,7 +135,7 @@ test('off by default: no link is made, and those of an earlier start open nothin
   assert.equal(back.session.shared, undefined, 'a link can be taken back in any case');
 });
 
-test('thinking is not shown, however the model marks it', async (t) => {
+longTest('thinking is not shown, however the model marks it', async (t) => {
   const server = await Server.start(t, { args: ['--sharing', ...unlimited] });
   const client = await server.connect();
   const session = await client.open({});
@@ -147,7 +146,7 @@ test('thinking is not shown, however the model marks it', async (t) => {
   assert.deepEqual((await shown(server, token)).turns.map(({ answer }) => answer), ['said', 'said', 'said', 'said', '', 'said']);
 });
 
-test('readers have the rate of a connection, as all others do', async (t) => {
+longTest('readers have the rate of a connection, as all others do', async (t) => {
   const server = await Server.start(t, { args: ['--sharing', '--messages-per-second', '1', '--message-burst', '1'] });
   const statuses = [];
   for (let i = 0; i < 40 && !statuses.includes(429); i++) statuses.push((await read(server, wrong)).status);
@@ -155,7 +154,7 @@ test('readers have the rate of a connection, as all others do', async (t) => {
   assert.ok(statuses.slice(0, -1).every((status) => status === 404));
 });
 
-test('a long conversation comes in parts, each of which says where the next one begins', async (t) => {
+longTest('a long conversation comes in parts, each of which says where the next one begins', async (t) => {
   const server = await Server.start(t, { args: ['--sharing', ...unlimited] });
   const client = await server.connect();
   const session = await client.open({ title: 'Long' });

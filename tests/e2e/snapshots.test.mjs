@@ -4,9 +4,8 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { copyFileSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { parley, root, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, parley, root, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const greedy = { temperature: 0, max_tokens: 24, logprobs: true };
 const talk = ['My name is Zora.', 'Hello!', 'What is 2 plus 3?', 'Tell me a joke.', 'Thank you.', 'What is my name?'];
@@ -46,7 +45,7 @@ async function sayLast(server, session, want, source) {
 }
 
 for (const [end, host] of [['SIGTERM', '64MiB'], ['SIGTERM', '0'], ['SIGKILL', '0']])
-test(`a conversation goes on from its file after ${end}, with ${host} of host memory, token for token`, async (t) => {
+longTest(`a conversation goes on from its file after ${end}, with ${host} of host memory, token for token`, async (t) => {
   const want = await undisturbed(t);
   const idle = end === 'SIGKILL' ? '200000' : '600000000';
   const options = place(t, '--host-cache-bytes', host, '--max-sequence-idle-microseconds', idle);
@@ -81,7 +80,7 @@ test(`a conversation goes on from its file after ${end}, with ${host} of host me
   assert.equal(await sum(server, 'parley_engine_snapshots_refused_total'), 0);
 });
 
-test('a file that has been damaged, or is of another configuration, is said, removed and not used', async (t) => {
+longTest('a file that has been damaged, or is of another configuration, is said, removed and not used', async (t) => {
   const want = await undisturbed(t);
   const options = place(t);
   let server = await Server.start(t, options);
@@ -122,7 +121,7 @@ test('a file that has been damaged, or is of another configuration, is said, rem
 });
 
 // The bytes of the cache have one format either way (kv_dtype), and other values.
-test('a file that was computed in another format than the server computes in is said and not used', async (t) => {
+longTest('a file that was computed in another format than the server computes in is said and not used', async (t) => {
   const probe = spawnSync(parley, ['score', '--model', path.join(root, 'configs/demo-model'), '--ids', '1', '--logits', '/dev/null', '--compute-dtype', 'bf16']);
   if (/AVX512-BF16 or AMX/.test(probe.stderr)) return t.skip('this processor has neither AVX512-BF16 nor AMX');
   for (const [was, is] of [['f32', 'bf16'], ['bf16', 'f32'], ['f32', 'auto'], ['auto', 'bf16']]) {
@@ -177,7 +176,7 @@ test('what is closed or deleted has no file any more, whoever did it and when', 
   assert.match(server.log, /event=snapshot.removed file=0{32}\.kv/);
 });
 
-test('a fork of a session whose cache is in host memory, or in its file, begins with that', async (t) => {
+longTest('a fork of a session whose cache is in host memory, or in its file, begins with that', async (t) => {
   const want = await undisturbed(t);
   for (const [host, state, source] of [['64MiB', 'parked', 'host'], ['0', 'cold', 'snapshot']]) {
     const options = place(t, '--host-cache-bytes', host, '--max-sequence-idle-microseconds', '200000');
@@ -247,7 +246,7 @@ test('typing brings a cold session back from its snapshot, and computes nothing'
   }
 });
 
-test('a folder that cannot be used is an error at the start; one that fails later costs a computation', async (t) => {
+longTest('a folder that cannot be used is an error at the start; one that fails later costs a computation', async (t) => {
   const folder = temporaryFolder(t);
   const file = path.join(folder, 'file');
   writeFileSync(file, '');
@@ -270,7 +269,7 @@ test('a folder that cannot be used is an error at the start; one that fails late
   assert.equal(files(`${options.snapshots}.away`).length, 1);
 });
 
-test('a full disk costs snapshots and nothing else', async (t) => {
+longTest('a full disk costs snapshots and nothing else', async (t) => {
   // No file may become as large as one with a block in it.
   const options = place(t, '--host-cache-bytes', '0', '--max-sequence-idle-microseconds', '200000');
   const server = await Server.start(t, { ...options, wrap: ['prlimit', '--fsize=500000:unlimited'] });

@@ -3,9 +3,8 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
-import { root, Server, temporaryFolder, unlimited } from './harness.mjs';
+import { longTest, root, Server, shortTest as test, temporaryFolder, unlimited } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 import { good } from './run.mjs';
 
@@ -60,7 +59,7 @@ test('stop strings act on the answer\'s text alone, and min_tokens holds them ba
   assert.equal(await least(12), 'ab END cd END ef');
 });
 
-test('samples and beams stop where a turn does, and a replay agrees', async (t) => {
+longTest('samples and beams stop where a turn does, and a replay agrees', async (t) => {
   const folder = temporaryFolder(t);
   const server = await start(t, folder);
   const client = await server.connect();
@@ -78,7 +77,7 @@ test('samples and beams stop where a turn does, and a replay agrees', async (t) 
   await good(['replay', id, '--db', path.join(folder, 'stops.db'), '--model', path.join(root, 'configs/demo-model'), '--chat-template', path.join(folder, 'template.jinja')]);
 });
 
-test('tokens that a stop string cut off have no log-probabilities', async (t) => {
+longTest('tokens that a stop string cut off have no log-probabilities', async (t) => {
   const server = await start(t);
   const openai = clientOf(server);
   for (const [stop, text, want] of [['END', 'abc ENENDx', 'abc EN'], ['END', 'abc ENDx', 'abc '], ['END', 'abc EENDx', 'abc E'], ['aab', 'x aaabz', 'x a'],

@@ -1,9 +1,9 @@
 // Streams that break: a client that reconnects with the number of its last event gets all later ones, once, in order.
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import test, { after } from 'node:test';
+import { after } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, scale, Server, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, scale, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const events = few(200); // of the answer that is cut at every place
 const endless = (max_tokens, fields = {}) => ({ max_tokens, ignore_eos: true, temperature: 0.8, seed: '11', logprobs: true, ...fields });
@@ -48,7 +48,7 @@ test('attaching with `after` at every event of an answer, while it runs and when
   }
 });
 
-test('a reader that drops its connection after every event it gets', async () => {
+longTest('a reader that drops its connection after every event it gets', async () => {
   let drops = 0, early = 0;
   // Again, and longer, where the machine is so busy that the turn was over after a few drops.
   for (let n = few(1200), tries = 0; tries < 5 && (drops <= 5 || early <= 2); n = Math.min(2 * n, 3900), tries++) {
@@ -72,7 +72,7 @@ test('a reader that drops its connection after every event it gets', async () =>
   assert.ok(drops > 5 && early > 2, `dropped ${drops} times, ${early} of them while the turn ran`);
 });
 
-test('a connection for every event, dropped when that event has come: what each client has is what the server has', async () => {
+longTest('a connection for every event, dropped when that event has come: what each client has is what the server has', async () => {
   const author = await Follower.open(await server.connect());
   const { session } = author;
   const last = 2 + events + 1; // opened, started, the tokens, done
@@ -113,7 +113,7 @@ test('a connection for every event, dropped when that event has come: what each 
   }
 });
 
-test('attaching during the prefill, in the middle, after the end, after eviction and after a restart', async (t) => {
+longTest('attaching during the prefill, in the middle, after the end, after eviction and after a restart', async (t) => {
   const options = { db: path.join(temporaryFolder(t), 'parley.db'), args: [...unlimited, '--prefill-chunk-tokens', String(few(64)),
     '--max-sequence-idle-microseconds', '700000'] };
   let own = await Server.start(t, options);
@@ -150,7 +150,7 @@ test('attaching during the prefill, in the middle, after the end, after eviction
   assert.equal(back.turns.size, 1);
 });
 
-test('two clients of one session see the same, whoever speaks', async () => {
+longTest('two clients of one session see the same, whoever speaks', async () => {
   const one = await Follower.open(await server.connect());
   const two = await Follower.attach(await server.connect(), one.session);
   const first = await one.start('My name is Zora.', { sampling: { temperature: 0 } });
@@ -164,7 +164,7 @@ test('two clients of one session see the same, whoever speaks', async () => {
   assert.match(one.turns.get(second).text, /Zora/);
 });
 
-test('a place that the server does not know answers with reset, and what follows is live', async () => {
+longTest('a place that the server does not know answers with reset, and what follows is live', async () => {
   const author = await Follower.open(await server.connect());
   await author.say('Hello!', { sampling: endless(4) });
   const client = await server.connect();
@@ -265,7 +265,7 @@ test('attaching again on the same connection: everything behind `after` comes be
   assert.deepEqual(transcript(await reader.done(turn)), transcript(await author.done(turn)));
 });
 
-test('detached is quiet; attached again, nothing is missing', async () => {
+longTest('detached is quiet; attached again, nothing is missing', async () => {
   const client = await server.connect();
   const author = await Follower.open(client);
   await author.say('Hello!', { sampling: endless(4) });
@@ -280,7 +280,7 @@ test('detached is quiet; attached again, nothing is missing', async () => {
   assert.deepEqual(transcript(await author.done(turn)), transcript(other.turns.get(turn)));
 });
 
-test('a turn started by a connection that does not follow the session: it follows from then on', async () => {
+longTest('a turn started by a connection that does not follow the session: it follows from then on', async () => {
   const author = await server.connect(), other = await server.connect();
   const session = await author.open();
   await author.turn(session, 'Hello!', { sampling: endless(4) });
@@ -294,7 +294,7 @@ test('a turn started by a connection that does not follow the session: it follow
   assert.equal((await author.next((f) => f.type === 'turn.done' && f.session === session && f.turn === again.turn)).finish_reason, 'length');
 });
 
-test('a reader that stops reading gets joined deltas or 4001, and loses nothing', async (t) => {
+longTest('a reader that stops reading gets joined deltas or 4001, and loses nothing', async (t) => {
   // A busy machine may keep the fast one from reading for some seconds: it must not be the one that is cut off.
   const own = await Server.start(t, { args: [...unlimited, '--slow-reader-timeout', '15'], model: 'tests/fixtures/models/llama' });
   const sessions = Math.max(3, Math.round(12 * scale)); // each turn's frames with 20 alternatives are about half a megabyte

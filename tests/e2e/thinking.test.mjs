@@ -4,10 +4,10 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { after, test } from 'node:test';
+import { after } from 'node:test';
 import Anthropic from '@anthropic-ai/sdk';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, patience, Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, patience, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 import { clientOf, sessionOf } from './openai_client.mjs';
 import { shallowDemo } from './shallow.mjs';
 
@@ -99,7 +99,7 @@ test('thinking is closed after exactly its budget: alone, with drafts, samples a
   assert.ok(all.filter((one) => one.branch).length >= 8);
 });
 
-test('replays, a fork, an evicted cache and kill -9 in the midst of thinking', async (t) => {
+longTest('replays, a fork, an evicted cache and kill -9 in the midst of thinking', async (t) => {
   const { file, server: first } = await start(t);
   let server = first, client = await server.connect();
   const id = await client.open({ sampling: { ...free, thinking_budget: 60 } });
@@ -124,7 +124,7 @@ test('replays, a fork, an evicted cache and kill -9 in the midst of thinking', a
   }
 });
 
-test('turns say that their answer begins inside the thinking: live, on record, continued, copied, after a restart', async (t) => {
+longTest('turns say that their answer begins inside the thinking: live, on record, continued, copied, after a restart', async (t) => {
   const { file, server: first } = await start(t);
   let server = first, client = await server.connect();
   // No special tokens: thinking ends at one, and which tokens a seed draws depends on the processor's arithmetic.
@@ -157,7 +157,7 @@ test('turns say that their answer begins inside the thinking: live, on record, c
   assert.deepEqual(await recorded(plain), [undefined]);
 });
 
-test('a written answer stands behind the thinking that the prompt opens', async (t) => {
+longTest('a written answer stands behind the thinking that the prompt opens', async (t) => {
   const { server } = await start(t);
   const client = await server.connect();
   const id = await client.open();
@@ -168,7 +168,7 @@ test('a written answer stands behind the thinking that the prompt opens', async 
   assert.deepEqual(turns.map(({ text, thinking }) => [text, thinking]), [[`\n${mark}\n\nGood day.`, true], [`I greet back.${mark}Good morning.`, true]]);
 });
 
-test('a grammar holds behind the thinking: every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
+longTest('a grammar holds behind the thinking: every answer is valid at temperature 2, whatever max_tokens is', async (t) => {
   const { server } = await start(t);
   const client = await server.connect();
   const id = await client.open({ sampling: { temperature: 2, top_p: 1 } });
@@ -197,7 +197,7 @@ test('a grammar holds behind the thinking: every answer is valid at temperature 
   checkJson(parts(beams.text).answer, 'beams');
 });
 
-test('a model that opens the thinking itself may do so before a grammar', async (t) => {
+longTest('a model that opens the thinking itself may do so before a grammar', async (t) => {
   const { server } = await start(t, true);
   const client = await server.connect();
   const id = await client.open({ sampling: { temperature: 1.5, top_p: 1 } });
@@ -217,7 +217,7 @@ test('a model that opens the thinking itself may do so before a grammar', async 
   assert.equal(whole.text, '<think>\nHm.\n</think>\n\nHere.');
 });
 
-test('chat completions: budgets by every name, response_format and a forced call behind thinking', async (t) => {
+longTest('chat completions: budgets by every name, response_format and a forced call behind thinking', async (t) => {
   const { server } = await start(t);
   const openai = clientOf(server);
   const ask = (more) => openai.chat.completions.create({ model: 'demo-model', messages: [{ role: 'user', content: 'Tell me.' }], temperature: 2, max_tokens: 120, seed: 1, ...more });
@@ -294,7 +294,7 @@ test('responses: thinking that the prompt opens stays thinking in the record', a
   assert.ok(behind.some(({ type }) => type === 'response.reasoning_text.delta'));
 });
 
-test('responses: thinking as a summary, which most clients show, and as what they send back', async (t) => {
+longTest('responses: thinking as a summary, which most clients show, and as what they send back', async (t) => {
   const { server } = await start(t);
   const openai = clientOf(server);
   const ask = { model: 'demo-model', input: 'Tell me.', temperature: 2, max_output_tokens: 60, thinking_budget: 10 };

@@ -1,8 +1,8 @@
 // One turn at a time, and every way in which it begins, runs and ends.
 import assert from 'node:assert/strict';
-import test, { after } from 'node:test';
+import { after } from 'node:test';
 import { Follower, transcript } from './follower.mjs';
-import { few, Server, unlimited } from './harness.mjs';
+import { few, longTest, Server, shortTest as test, unlimited } from './harness.mjs';
 import { run } from './run.mjs';
 
 const server = await Server.start({ after }, { args: unlimited });
@@ -42,7 +42,7 @@ test('queued turns run in their order, and no more of them wait than the limit',
   }
 });
 
-test('a queued turn that is cancelled never starts; the running one goes on', async () => {
+longTest('a queued turn that is cancelled never starts; the running one goes on', async () => {
   const author = await open();
   const [running, waiting] = await Promise.all([author.start('Tell me a story.', { sampling: long(few(1500)) }), author.start('And now?', { queue: true })]);
   await author.wait('the queue', () => author.turns.get(waiting)?.queued);

@@ -4,9 +4,9 @@ import { execFileSync } from 'node:child_process';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
-import { test } from 'node:test';
 import tls from 'node:tls';
 import WebSocket from 'ws';
+import { longTest, shortTest as test } from './harness.mjs';
 import { RawSocket, Wire, sleep, temporaryFolder, until } from './wire.mjs';
 
 const ALICE = 'alice-token-0123456789';
@@ -208,7 +208,7 @@ test('Origin', async (t) => {
   });
 });
 
-test('limits', async (t) => {
+longTest('limits', async (t) => {
   await t.test('connections per address, and again when one has gone', { skip: outside() ? false : 'no address but loopback' }, async (u) => {
     const wire = await Wire.start(u, { host: outside(), args: ['--token-file', tokenFile(u), '--max-connections-per-ip', '3'] });
     const open = await Promise.all([1, 2, 3].map(() => RawSocket.open(wire)));

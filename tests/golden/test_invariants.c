@@ -424,7 +424,7 @@ static int run_with_bf16(void) {
     return cmocka_run_group_tests_name("products of bf16", tests, NULL, NULL);
 }
 
-// tests/run/long makes two programs of this one; by hand all runs.
+// The runner makes two programs of this one; by hand all runs.
 static bool runs_part(const char *name) {
     const char *part = getenv("PARLEY_TEST_PART");
     return !part || strcmp(part, name) == 0;

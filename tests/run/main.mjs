@@ -1,9 +1,10 @@
 // Runs suites of tests and ends with `N passed, N failed` (and `, N skipped`). Logs stay in BUILD/test-logs.
 const USAGE = `usage: tests/run.sh [OPTION ...] BUILD SUITE ... [BUILD SUITE ...]
 suites: unit ops golden walk layers e2e hostile page clients torture corpora fuzz threads e2e-threads cuda sanitize
-  --quick        leave out what the table tests/run/long names
-  --long         only what that table names
-  --part I/N     every Nth of the programs, from the Ith (0 is the first)
+  --quick        leave out what the table tests/run/long names, and each longTest
+  --long         only those
+  --part I/N     the Ith of N parts that take equally long (0 is the first)
+  --turns I/N    all that --quick runs, and of the rest the Ith of N parts
   --of FOLDER    only what a change of FOLDER can break (tests/run/touches), the shortest first
   --only NAMES   only programs of these names: unit/ring,e2e/cli or page/*
   --first        stop at the first failure
@@ -24,7 +25,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { inGroups, outcomes } from './groups.mjs';
 import { HangWatch } from './hang.mjs';
-import { named, Suites, SUITES, table, top } from './programs.mjs';
+import { equalParts, named, Suites, SUITES, table, top } from './programs.mjs';
 import { Report } from './report.mjs';
 import { resultOf, sanitizerReport } from './results.mjs';
 import { runAll } from './schedule.mjs';
@@ -38,7 +39,7 @@ function usage(why) {
 }
 
 function optionsOf(args) {
-  const options = { builds: [] }, values = ['part', 'of', 'only', 'costs'], flags = ['quick', 'long', 'first', 'list', 'verbose', 'times'];
+  const options = { builds: [] }, values = ['part', 'turns', 'of', 'only', 'costs'], flags = ['quick', 'long', 'first', 'list', 'verbose', 'times'];
   for (let i = 0; i < args.length; i++) {
     const name = args[i].startsWith('--') ? args[i].slice(2) : null;
     if (name === 'help') {
@@ -54,10 +55,10 @@ function optionsOf(args) {
     else options.builds.at(-1).suites.push(args[i]);
   }
   if (!options.builds.some(({ suites }) => suites.length)) usage('no suite');
-  if (options.part !== undefined) {
-    const [, i, n] = /^(\d+)\/([1-9]\d*)$/.exec(options.part) ?? usage(`--part ${options.part}: it is I/N`);
-    if (Number(i) >= Number(n)) usage(`--part ${options.part}: parts count from 0`);
-    options.part = { i: Number(i), n: Number(n) };
+  for (const name of ['part', 'turns'].filter((each) => options[each] !== undefined)) {
+    const [, i, n] = /^(\d+)\/([1-9]\d*)$/.exec(options[name]) ?? usage(`--${name} ${options[name]}: it is I/N`);
+    if (Number(i) >= Number(n)) usage(`--${name} ${options[name]}: parts count from 0`);
+    options[name] = { i: Number(i), n: Number(n) };
   }
   return options;
 }
@@ -76,9 +77,13 @@ function chosen(options, jobs) {
   const long = table('long').map(([name]) => name);
   const touched = options.of ? touchedBy(options.of) : () => true;
   const only = options.only?.split(',');
-  const wanted = (name) => (!options.quick || !named(long, name)) && (!options.long || named(long, name)) && touched(name) && (!only || named(only, name));
+  const wanted = (name) => (!options.quick || !named(long, name)) && (!options.long || named(long, name)) && touched(name.replace(/-long$/, '')) && (!only || named(only, name));
   let some = programs.filter(({ name }) => wanted(name)).sort((a, b) => b.seconds - a.seconds || (a.name < b.name ? -1 : 1));
-  if (options.part) some = some.filter((_, i) => i % options.part.n === options.part.i);
+  if (options.part) some = equalParts(some, options.part.n)[options.part.i];
+  if (options.turns) {
+    const turn = equalParts(some.filter(({ name }) => named(long, name)), options.turns.n)[options.turns.i];
+    some = some.filter((program) => !named(long, program.name) || turn.includes(program));
+  }
   if (options.of) some.reverse();
   return { programs: some, skipped: skipped.filter(([name]) => wanted(name)), jobs: Math.min(...suitesSeen.map((found) => found.jobs)) };
 }

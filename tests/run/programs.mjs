@@ -21,15 +21,27 @@ export function table(name) {
 const costs = new Map(table('costs').map(([name, seconds, weight]) => [name, { seconds: Number(seconds), weight: Number(weight) }]));
 /** Seconds of a program that has no row in `costs`, and of any if TEST_TIMEOUT says so. */
 const LIMIT = Number(process.env.TEST_TIMEOUT ?? 1200);
-const apart = new Set(table('long').map(([name]) => name).filter((name) => name.endsWith('-long')));
-/** A program of which `long` names NAME-long is two, and PARLEY_TEST_PART tells it which of its tests to run: [label, env]. */
-const partsOf = (name) => (apart.has(`${name}-long`) ? [['', { PARLEY_TEST_PART: 'short' }], ['-long', { PARLEY_TEST_PART: 'long' }]] : [['', {}]]);
+/** What a file says that has tests for `make test` and others for `make check-long`: NAME and NAME-long. */
+const IN_PARTS = /\b(longTest|shortTest|shortIf|PARLEY_TEST_PART)\b/;
+/** The programs that a file of tests is, and PARLEY_TEST_PART tells each which of its tests to run: [label, env]. */
+const partsOf = (file) => (IN_PARTS.test(readFileSync(file, 'utf8')) ? [['', { PARLEY_TEST_PART: 'short' }], ['-long', { PARLEY_TEST_PART: 'long' }]] : [['', {}]]);
 /** How much longer a program may take in a build with a sanitizer than its row, which release wrote. */
 const SLOWER = { asan: 4, fuzz: 4, tsan: 10 };
 const UNKNOWN = { compute: { seconds: 8, weight: 1 }, talk: { seconds: 8, weight: 0.6 }, page: { seconds: 8, weight: 0.6 } };
 
 /** Whether `name` is one of a table's names, in which * stands for any characters. */
 export const named = (names, name) => names.some((each) => new RegExp(`^${each.replace(/[.*+?^${}()|[\]\\]/g, (c) => (c === '*' ? '.*' : `\\${c}`))}$`).test(name));
+
+/** The same programs in n parts, each in the same order: the costliest first, each to the part that has least. */
+export function equalParts(programs, n) {
+  const parts = Array.from({ length: n }, () => ({ cost: 0, names: new Set() }));
+  for (const { name, cost } of programs.map(({ name, seconds, weight }) => ({ name, cost: seconds * weight })).sort((a, b) => b.cost - a.cost || (a.name < b.name ? -1 : 1))) {
+    const least = parts.reduce((a, b) => (b.cost < a.cost ? b : a));
+    least.names.add(name);
+    least.cost += cost;
+  }
+  return parts.map(({ names }) => programs.filter(({ name }) => names.has(name)));
+}
 
 const newer = (a, b) => existsSync(a) && statSync(a).mtimeMs > statSync(b).mtimeMs;
 /** Packages of npm that tests in `folder` import. */
@@ -100,7 +112,7 @@ export class Suites {
   ops() { this.cmocka('ops'); }
   golden() {
     for (const name of this.compiled('golden', 'test_'))
-      for (const [label, part] of partsOf(`golden/${name}`)) this.cmocka('golden', [name], part, label);
+      for (const [label, part] of partsOf(`tests/golden/test_${name}.c`)) this.cmocka('golden', [name], part, label);
     this.ranks(2, 1, 'models', 'experts', 'invariants', 'ahead', 'fork', 'sharing', 'tiers', '8bit', 'quantised', 'kv_dtype', 'prompts', 'snapshots', 'travel');
     this.ranks(4, 1, 'models', 'quantised');
     this.ranks(2, 2, 'models', 'snapshots', 'travel');
@@ -115,7 +127,7 @@ export class Suites {
     // e2e-threads test with several threads.
     const env = this.jobs > 1 ? { PARLEY_THREADS: process.env.PARLEY_THREADS ?? '1' } : {};
     for (const file of readdirSync('tests/e2e').filter((name) => name.endsWith('.test.mjs')).sort())
-      for (const [label, part] of partsOf(`e2e/${file.slice(0, -9)}`)) this.node('talk', `e2e/${file.slice(0, -9)}${label}`, `tests/e2e/${file}`, { ...env, ...part });
+      for (const [label, part] of partsOf(`tests/e2e/${file}`)) this.node('talk', `e2e/${file.slice(0, -9)}${label}`, `tests/e2e/${file}`, { ...env, ...part });
   }
 
   /** Protocols with hostile input, for the sanitizers. */
@@ -128,7 +140,7 @@ export class Suites {
     // tests/e2e/page/browser_path.mjs looks in the same places.
     if (!process.env.CHROMIUM && !onPath('chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable')) packages('tests/e2e/page/chromium');
     for (const file of files)
-      for (const [label, part] of partsOf(`page/${file.slice(0, -9)}`)) this.node('page', `page/${file.slice(0, -9)}${label}`, `tests/e2e/page/${file}`, part);
+      for (const [label, part] of partsOf(`tests/e2e/page/${file}`)) this.node('page', `page/${file.slice(0, -9)}${label}`, `tests/e2e/page/${file}`, part);
   }
 
   /** Checks of the sources: includes, circles of calls, format, language features. */

@@ -31,7 +31,7 @@ async function axeFindsNothing(page, where, rules) {
 }
 const calm = { reducedMotion: 'reduce' };
 
-test('a theme changes colours and nothing else', () => {
+longTest('a theme changes colours and nothing else', () => {
   const folder = path.join(root, 'web/src/style');
   const sheets = readdirSync(folder).map((name) => readFileSync(path.join(folder, name), 'utf8').replace(/\/\*.*?\*\//gs, ''));
   const rules = sheets.flatMap((text) => [...text.matchAll(/[^{}]*\[data-theme[^{}]*\{[^}]*\}/g)].map(([rule]) => rule.replace(/\s+/g, ' ').trim()));
@@ -130,7 +130,7 @@ for (const colorScheme of ['light', 'dark']) {
     await check(page, 'dashboard');
   });
 
-  test(`axe finds nothing while it streams, fails and waits: ${colorScheme}`, async (t) => {
+  longTest(`axe finds nothing while it streams, fails and waits: ${colorScheme}`, async (t) => {
     const page = await newPage(t, await newContext(t, { colorScheme, ...calm }));
     const everything =
       '### First\n\n# Title\n\n#### Deep\n\n## Sub\n\n> quote\n\n1. a\n2. b\n\n- [x] c\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n`code` [link](https://example.com)\n\n---\n\n' +
@@ -208,7 +208,7 @@ test('a screen reader announces that an answer began and how it ended, not its t
   assert.deepEqual(await page.evaluate(() => window.heard), ['Generating', 'Response complete, 3 words']);
 });
 
-test('reduced motion stops what moves', async (t) => {
+longTest('reduced motion stops what moves', async (t) => {
   const page = await newPage(t, await newContext(t, calm));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -235,7 +235,7 @@ const cut = (page) =>
   });
 
 for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
-  test(`at 320 pixels nothing is cut off, and no button's words are broken (${locale})`, async (t) => {
+  longTest(`at 320 pixels nothing is cut off, and no button's words are broken (${locale})`, async (t) => {
     const page = await openPage(t, server, { ...calm, locale, viewport: { width: 320, height: 640 } });
     const fits = async (where) => assert.deepEqual(await cut(page), [], where);
     await page.fill('#message', '/');
@@ -288,7 +288,7 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await fits('a refused message');
   });
 
-test('axe finds nothing before the server has answered for the first time', async (t) => {
+longTest('axe finds nothing before the server has answered for the first time', async (t) => {
   const page = await newPage(t, await newContext(t, calm), { expected: [/WebSocket/] });
   await page.routeWebSocket(/\/ws$/, (socket) => socket.close());
   await page.goto(`${server.url}/#s=none`);

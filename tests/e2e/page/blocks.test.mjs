@@ -1,7 +1,7 @@
 // What a model writes for itself and for tools: collapsed blocks beside its prose, however the text arrives.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { AnswerParts, proseOf } from '../../../web/src/render/answer_parts.js';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { newContext, newPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -58,7 +58,7 @@ const IN_THOUGHT = [
   ['a call behind it', `Hm.</think><tool_call>${CALL}</tool_call>`, [['think', 'Hm.', true], ['call', CALL, true]]],
 ];
 
-test('the parts are the same wherever the text is cut', () => {
+longTest('the parts are the same wherever the text is cut', () => {
   for (const [list, inThought] of [[TEXTS, false], [IN_THOUGHT, true]])
     for (const [name, text, wanted] of list) {
       assert.deepEqual(partsOf([text], inThought), wanted, name);
@@ -116,7 +116,7 @@ test('thinking and calls stream into collapsed blocks with their time and tokens
   assert.deepEqual(await shown(page), [['Thought', false], 'I will ask.', ['Called weather', false]]);
 });
 
-test('an answer that is a call in plain JSON is a collapsed call; other JSON stays text', async (t) => {
+longTest('an answer that is a call in plain JSON is a collapsed call; other JSON stays text', async (t) => {
   const page = await newPage(t, await newContext(t));
   const others = ['{"name": "Bob", "age": 3}', '{"name": "Bob", "arguments": "none"}', `See ${CALL}`];
   const fake = await FakeSession.route(page, [['Forced', ` ${CALL}\n`], ['Llama', '{"name": "weather", "parameters": {}}'], ...others.map((text) => ['Other', text])]);
@@ -133,7 +133,7 @@ test('an answer that is a call in plain JSON is a collapsed call; other JSON sta
   await page.waitForFunction(() => document.querySelector('.turn:last-child .block summary span')?.textContent === 'Called weather');
 });
 
-test('thinking that the prompt began is a block from its first token, after a reload in its midst, and where it was cut off', async (t) => {
+longTest('thinking that the prompt began is a block from its first token, after a reload in its midst, and where it was cut off', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page, [
     ['Done', 'Hm.</think>\n\nYes.', { thinking: true }],

@@ -104,7 +104,7 @@ test('an answer is given again, the versions lead back, and all tabs go along', 
   assert.equal(meter.replaceAll(',', '').split(' ')[0], String((await turnsOf(server, id)).at(-1).usage.log_tokens));
 });
 
-test('a message is said differently from the keyboard alone; Esc leaves it as it was', async (t) => {
+longTest('a message is said differently from the keyboard alone; Esc leaves it as it was', async (t) => {
   const page = await openPage(t, server);
   await ask(page, 'My name is Zora.');
   await ask(page, 'What is my name?');
@@ -227,7 +227,7 @@ run(`taken back by another client, the page knows that there is more, and leads 
   assert.deepEqual(await page.locator('.user .versions-at [aria-hidden]').allInnerTexts(), ['2/2']);
 });
 
-test('an edit that another tab takes away is given back in the message field', async (t) => {
+longTest('an edit that another tab takes away is given back in the message field', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t);
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
@@ -274,7 +274,7 @@ test('a cut answer goes on in the same bubble, as often as it is asked to', asyn
   assert.equal(await page.locator('[data-action=continue]:visible').count(), 1);
 });
 
-test('Stop, then Continue; an answer that ended by itself cannot be gone on with', async (t) => {
+longTest('Stop, then Continue; an answer that ended by itself cannot be gone on with', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a bear.');
@@ -296,7 +296,7 @@ test('Stop, then Continue; an answer that ended by itself cannot be gone on with
   assert.equal(await page.locator('[data-action=continue]:visible').count(), 0);
 });
 
-test('a message may be edited while an answer runs, and is sent when it is over', async (t) => {
+longTest('a message may be edited while an answer runs, and is sent when it is over', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a crow.');
@@ -333,7 +333,7 @@ test('a session of its own begins at any turn, and the first one stays as it is'
   assert.match(await ask(page, 'What is my name?'), /Milo/);
 });
 
-test('a full session can still go another way', async (t) => {
+longTest('a full session can still go another way', async (t) => {
   const { id } = await prepareSession(t, server, {
     sampling: { ...SHORT, max_tokens: 200 },
     session_len: 96,
@@ -350,7 +350,7 @@ test('a full session can still go another way', async (t) => {
   assert.deepEqual(await messages(page), ['Hello']);
 });
 
-test('what happens while a tab is away is there when it comes back', async (t) => {
+longTest('what happens while a tab is away is there when it comes back', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t);
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
@@ -369,7 +369,7 @@ test('what happens while a tab is away is there when it comes back', async (t) =
   await versions(page, '2/2');
 });
 
-test('all of it fits a narrow touch screen', async (t) => {
+longTest('all of it fits a narrow touch screen', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t, { viewport: { width: 360, height: 640 }, hasTouch: true, isMobile: true });
   const page = await openPage(t, server, { context, hash: `#s=${id}` });

@@ -1,6 +1,6 @@
 // Talking: send, stream, stop, queue, reload in the middle, drafts, copying.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { allowClipboard, ask, connected, copiedAnswers, ENDLESS, newContext, newPage, newSession, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, typed } from './browser.mjs';
 
 const server = await sharedServer();
@@ -30,7 +30,7 @@ test('a message is sent, its answer streams in, and the address keeps the sessio
   );
 });
 
-test('a suggestion starts a session; code is coloured and copied', async (t) => {
+longTest('a suggestion starts a session; code is coloured and copied', async (t) => {
   const page = await openPage(t, server);
   await page.click('.suggestion:has-text("hello world")');
   await settled(page, 1);
@@ -91,7 +91,7 @@ test('reloading in the middle of an answer goes on where it was, twice, without 
   assert.equal(await page.locator('.turn .prose').innerHTML(), live);
 });
 
-test('leaving a session does not stop its answer; coming back shows all of it', async (t) => {
+longTest('leaving a session does not stop its answer; coming back shows all of it', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: { ...ENDLESS, max_tokens: 900 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a bear.');
@@ -105,7 +105,7 @@ test('leaving a session does not stop its answer; coming back shows all of it', 
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
 });
 
-test('a message sent while an answer runs waits for it, and can be taken back', async (t) => {
+longTest('a message sent while an answer runs waits for it, and can be taken back', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a crow.');
@@ -144,7 +144,7 @@ test('a draft is kept for its session, and ArrowUp opens the last message', asyn
   await soon(async () => assert.equal(await page.inputValue('.editor-text'), 'What is 2 + 3?'));
 });
 
-test('a message that is sent while its session loads is sent as soon as it has loaded', async (t) => {
+longTest('a message that is sent while its session loads is sent as soon as it has loaded', async (t) => {
   const { id } = await prepareSession(t, server);
   const page = await newPage(t, await newContext(t));
   // Each message of the server comes late, in a frame of the screen of its own.
@@ -162,7 +162,7 @@ test('a message that is sent while its session loads is sent as soon as it has l
   assert.equal((await turnsOf(server, id)).length, 1);
 });
 
-test('a message can be edited after a reload, however slowly the page is drawn', async (t) => {
+longTest('a message can be edited after a reload, however slowly the page is drawn', async (t) => {
   const { client, id } = await prepareSession(t, server);
   await client.turn(id, 'What is 2 + 3?');
   const page = await newPage(t, await newContext(t));
@@ -175,7 +175,7 @@ test('a message can be edited after a reload, however slowly the page is drawn',
   await page.waitForSelector('[data-action=edit]', { state: 'attached' });
 });
 
-test('Shift+Enter begins a line, a long message folds, and the reader who scrolled up is left alone', async (t) => {
+longTest('Shift+Enter begins a line, a long message folds, and the reader who scrolled up is left alone', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.focus('#message');
@@ -218,7 +218,7 @@ test('Shift+Enter begins a line, a long message folds, and the reader who scroll
   await settled(page, 1);
 });
 
-test('a full session says so and offers a new one', async (t) => {
+longTest('a full session says so and offers a new one', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS, session_len: 64, memory_len: 64 });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await say(page, 'Tell me a story about a hedgehog.');
@@ -263,7 +263,7 @@ test('a message that does not fit is refused at its place with the numbers', asy
   assert.match(await page.inputValue('#message'), /^word word/);
 });
 
-test('where the model’s memory ends is drawn, and one control tells both lengths', async (t) => {
+longTest('where the model’s memory ends is drawn, and one control tells both lengths', async (t) => {
   const { id } = await prepareSession(t, server, { memory_len: 64, sink_len: 4 });
   const page = await openPage(t, server, { hash: `#s=${id}`, context: await newContext(t) });
   for (const text of ['My name is Zora.', 'What is 2 + 2?', 'Write hello world in C.', 'Count to 50.'])

@@ -1,6 +1,6 @@
 // The composer keeps its place and its focus, and nothing covers its buttons.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, connected, ENDLESS, newContext, newPage, openPage, prepareSession, say, settled, sharedServer, streamed, until } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -22,7 +22,7 @@ test('the composer keeps its height while a message is sent and answered', async
   assert.equal((await page.evaluate(() => [...window.heights])).length, 1);
 });
 
-test('after Stop the focus is in the message field', async (t) => {
+longTest('after Stop the focus is in the message field', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.waitForSelector('.item.current');
@@ -48,7 +48,7 @@ test('while an answer runs, the answers before it show no icons', async (t) => {
   await settled(page, 3);
 });
 
-test('a toast is above the composer', async (t) => {
+longTest('a toast is above the composer', async (t) => {
   const page = await openPage(t, server, { viewport: { width: 420, height: 700 } });
   await page.evaluate(() => Object.defineProperty(navigator, 'clipboard', { value: undefined }));
   await ask(page, 'Hello!');
@@ -59,7 +59,7 @@ test('a toast is above the composer', async (t) => {
   assert.ok(!overlap(...boxes), JSON.stringify(boxes));
 });
 
-test('in a narrow window the notice of a full session is wide, and an opened system prompt is in sight', async (t) => {
+longTest('in a narrow window the notice of a full session is wide, and an opened system prompt is in sight', async (t) => {
   const { client, id } = await prepareSession(t, server, { session_len: 60, memory_len: 60, sampling: { ...ENDLESS, max_tokens: 0 } });
   await client.turn(id, 'Tell me about foxes.');
   const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 400, height: 640 } });
@@ -76,7 +76,7 @@ test('in a narrow window the notice of a full session is wide, and an opened sys
   await until('the field in sight', inSight);
 });
 
-test('the buttons below an answer stand at its left edge, also while it grows', async (t) => {
+longTest('the buttons below an answer stand at its left edge, also while it grows', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -107,7 +107,7 @@ test('the buttons below an answer stand at its left edge, also while it grows', 
   for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);
 });
 
-test('they stand there also where an answer has versions and can go on', async (t) => {
+longTest('they stand there also where an answer has versions and can go on', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['One', 'First.'], ['Two', 'Second', { finish_reason: 'length', parent: 0, siblings: [1, 2], inputs: [1, 1] }]]);
   await page.goto(`${server.url}/#s=fake`);

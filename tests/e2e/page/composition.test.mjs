@@ -1,7 +1,7 @@
 // Input methods (Chinese, Japanese, Korean, dead keys): the keys that choose among their suggestions, and the ones that end
 // a composition, are theirs.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, openPage, sharedServer } from './browser.mjs';
 
 const server = await sharedServer();
@@ -38,7 +38,7 @@ test('in the message field Enter and Escape do not send or clear, the arrows do 
   assert.equal(await page.locator('.bubble').innerText(), '日本');
 });
 
-test('in the search the arrows choose a suggestion; the words stay', async (t) => {
+longTest('in the search the arrows choose a suggestion; the words stay', async (t) => {
   const page = await openPage(t, server);
   await ask(page, 'My name is Zora.');
   await page.click('#search');

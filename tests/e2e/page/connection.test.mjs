@@ -2,7 +2,6 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import {
   ask,
   behind,
@@ -23,6 +22,7 @@ import {
   unhurried,
   until,
 } from './browser.mjs';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { FakeSession } from './fake_session.mjs';
 
 const REFUSED = [/WebSocket connection to .* failed/, /ERR_CONNECTION_REFUSED/];
@@ -45,7 +45,7 @@ test('after a restart of the server the page comes back by itself, and Zora is s
   await page.waitForSelector('.banner', { state: 'hidden' });
 });
 
-test('a session begun while the server is away begins when it is back', async (t) => {
+longTest('a session begun while the server is away begins when it is back', async (t) => {
   const server = await Server.start(t);
   const page = await openPage(t, server, { expected: REFUSED });
   await server.stop('SIGTERM');
@@ -82,7 +82,7 @@ test('a server that dies in the middle of an answer leaves it marked and whole, 
   await settled(page, 2);
 });
 
-test('a connection that is cut in the middle of an answer goes on without loss', async (t) => {
+longTest('a connection that is cut in the middle of an answer goes on without loss', async (t) => {
   const server = await Server.start(t, { args: unhurried, wrap: behind });
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await newPage(t, await newContext(t), { expected: REFUSED });
@@ -110,7 +110,7 @@ test('a connection that is cut in the middle of an answer goes on without loss',
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
 });
 
-test('the page says only what is new: no history goes up, no state comes down twice', async (t) => {
+longTest('the page says only what is new: no history goes up, no state comes down twice', async (t) => {
   const server = await Server.start(t);
   const page = await newPage(t, await newContext(t));
   const said = [];
@@ -184,7 +184,7 @@ test('a server with tokens asks for one, refuses a wrong one, and the tab keeps 
   );
 });
 
-test('a tab opened beside it has the token too; the name is shown; signing out reaches both and leaves nothing', async (t) => {
+longTest('a tab opened beside it has the token too; the name is shown; signing out reaches both and leaves nothing', async (t) => {
   const { page } = await withToken(t);
   await page.fill('#token', 'correct-horse-battery');
   await page.press('#token', 'Enter');
@@ -210,7 +210,7 @@ test('a tab opened beside it has the token too; the name is shown; signing out r
   }
 });
 
-test('a token that is removed while the page is open: the page says so, asks for another, and goes on', async (t) => {
+longTest('a token that is removed while the page is open: the page says so, asks for another, and goes on', async (t) => {
   const { tokens, server, page } = await withToken(t);
   await page.fill('#token', 'correct-horse-battery');
   await page.press('#token', 'Enter');
@@ -226,7 +226,7 @@ test('a token that is removed while the page is open: the page says so, asks for
   assert.match(await ask(page, 'What is my name?'), /Zora/);
 });
 
-test('a cache that went is asked for as soon as one types, once for many keys', async (t) => {
+longTest('a cache that went is asked for as soon as one types, once for many keys', async (t) => {
   const server = await Server.start(t, { args: ['--max-sequence-idle-microseconds', '10000000'] });
   const page = await newPage(t, await newContext(t));
   const said = [];
@@ -252,7 +252,7 @@ test('a cache that went is asked for as soon as one types, once for many keys', 
   assert.equal(turn.cache.source, 'kept', 'it was back before the message came');
 });
 
-test('why nothing comes, and when to come again, is said where one looks', async (t) => {
+longTest('why nothing comes, and when to come again, is said where one looks', async (t) => {
   const server = await Server.start(t);
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page, [['Hello', 'Hi']]);
@@ -276,7 +276,7 @@ test('why nothing comes, and when to come again, is said where one looks', async
   await stalled.waitFor({ state: 'hidden' });
 });
 
-test('a socket that is closed as it opens says no hello', async (t) => {
+longTest('a socket that is closed as it opens says no hello', async (t) => {
   const page = await newPage(t, await newContext(t)); // which would be an error in the console
   await page.addInitScript(() => {
     const Plain = window.WebSocket;

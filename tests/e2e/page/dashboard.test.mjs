@@ -2,16 +2,15 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
 import { connected, newContext, newPage, openPage, prepareSession, Server, sharedServer, until } from './browser.mjs';
-import { root, temporaryFolder } from '../harness.mjs';
+import { longTest, root, shortTest as test, temporaryFolder } from '../harness.mjs';
 import { filesOf, Hub } from '../hub.mjs';
 import { run } from '../run.mjs';
 import { byLabel, mean, parseHistory, parseMetrics, quantile, ratePerSecond, total } from '../../../web/src/metrics.js';
 
 const server = await sharedServer();
 
-test('it follows the server while it is shown', async (t) => {
+longTest('it follows the server while it is shown', async (t) => {
   const { client, id } = await prepareSession(t, server);
   const page = await openPage(t, server);
   let asked = 0;
@@ -87,7 +86,7 @@ test('each instance has its line, and their caches are not added up', async (t) 
   await until('one has the session', async () => (await lines()).filter((line) => line.includes('1 session cached')).length === 1);
 });
 
-test('the models in the cache are listed with format and size', async (t) => {
+longTest('the models in the cache are listed with format and size', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/demo': { files: filesOf(path.join(root, 'configs/demo-model')) } });
   const env = hub.env(home);
@@ -99,7 +98,7 @@ test('the models in the cache are listed with format and size', async (t) => {
   assert.match(await row.innerText(), /^acme\/demo\s+safetensors, [\d.]+ MiB$/);
 });
 
-test('where tokens are in use it is an administrator’s', async (t) => {
+longTest('where tokens are in use it is an administrator’s', async (t) => {
   const tokens = path.join(temporaryFolder(t), 'tokens');
   writeFileSync(tokens, 'anna:correct-horse-battery\nroot:battery-horse-correct admin\n', { mode: 0o600 });
   const guarded = await Server.start(t, { args: ['--token-file', tokens] });
@@ -115,7 +114,7 @@ test('where tokens are in use it is an administrator’s', async (t) => {
   }
 });
 
-test('on a narrow screen the sessions give way to it', async (t) => {
+longTest('on a narrow screen the sessions give way to it', async (t) => {
   const page = await openPage(t, server, { viewport: { width: 390, height: 800 } });
   await page.click('.header [data-toggle=sidebar]');
   await page.waitForSelector('#sidebar', { state: 'visible' });

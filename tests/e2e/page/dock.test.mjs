@@ -1,6 +1,6 @@
 // The inspector beside the conversation on wide windows, over it on others; two versions compared.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, fromMenu, newContext, openPage, prepareSession, say, settled, sharedServer } from './browser.mjs';
 
 const server = await sharedServer();
@@ -41,7 +41,7 @@ test('wide: the inspector stands beside the conversation, which goes on', async 
   assert.equal(await page.evaluate(() => document.activeElement.dataset.action), 'more');
 });
 
-test('it follows the window, and goes with its session', async (t) => {
+longTest('it follows the window, and goes with its session', async (t) => {
   const { page } = await opened(t, WIDE, { sampling: { temperature: 0 } });
   await ask(page, 'My name is Zora.');
   await inspect(page);
@@ -54,7 +54,7 @@ test('it follows the window, and goes with its session', async (t) => {
   await page.waitForSelector('.inspector', { state: 'detached' });
 });
 
-test('two versions of an answer, and of a message, with the words that differ', async (t) => {
+longTest('two versions of an answer, and of a message, with the words that differ', async (t) => {
   const { id, page } = await opened(t, WIDE, { sampling: CUT });
   await say(page, 'Tell me a story.');
   await settled(page, 1);

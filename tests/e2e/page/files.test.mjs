@@ -1,6 +1,6 @@
 // Files in a message: dropped, pasted or chosen; as chips before and after it is sent; as text for the model.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortIf, shortTest as test } from '../harness.mjs';
 import { openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
@@ -74,7 +74,7 @@ for (const [name, type, content, sentence] of [
   ['bad.pdf', 'application/pdf', '%PDF-1.4\nnothing', 'This PDF is damaged and cannot be read.'],
   ['blank.pdf', 'application/pdf', pdf(' '), '“blank.pdf” contains no text: its pages may be images.'],
 ])
-  test(`${name} is refused with a sentence`, async (t) => {
+  shortIf(name === 'bad.pdf')(`${name} is refused with a sentence`, async (t) => {
     const page = await openPage(t, server);
     await choose(page, [name, type, content]);
     await page.waitForSelector('.toast-error');
@@ -103,7 +103,7 @@ test('a pasted file becomes a chip, which can be removed; an image is refused', 
   await page.waitForSelector('.toast-error:has-text("cannot see images")');
 });
 
-test('files stay with the chat in which they were chosen', async (t) => {
+longTest('files stay with the chat in which they were chosen', async (t) => {
   const page = await openPage(t, server, { hash: await hash(t) });
   await choose(page, ['here.txt', 'text/plain', 'here']);
   await page.waitForSelector('.file-chips .file-name');
@@ -113,14 +113,14 @@ test('files stay with the chat in which they were chosen', async (t) => {
   await page.waitForSelector('.file-chips .file-name:has-text("here.txt")');
 });
 
-test('a file that seems too long for the session is said before it is sent', async (t) => {
+longTest('a file that seems too long for the session is said before it is sent', async (t) => {
   const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await choose(page, ['long.txt', 'text/plain', 'word '.repeat(400)]);
   await page.waitForSelector('.composer-hint:has-text("About 500 tokens; 199 left in this chat")');
 });
 
-test('in a phone, a file with a long name stays in its message, and a long text with it is folded', async (t) => {
+longTest('in a phone, a file with a long name stays in its message, and a long text with it is folded', async (t) => {
   const page = await openPage(t, server, { hash: await hash(t), viewport: { width: 320, height: 640 } });
   await choose(page, ['a-rather-long-name-of-a-file-with-notes-of-a-year.md', 'text/markdown', '# notes\n']);
   await page.waitForSelector('.file-chips .file-name');
@@ -132,7 +132,7 @@ test('in a phone, a file with a long name stays in its message, and a long text 
   assert.equal(await page.locator('.bubble .bubble-text.folded').count(), 1);
 });
 
-test('a phone shows that a message seems too long', async (t) => {
+longTest('a phone shows that a message seems too long', async (t) => {
   const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
   const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 320, height: 640 } });
   await page.waitForSelector('.context');

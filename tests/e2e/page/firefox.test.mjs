@@ -1,6 +1,6 @@
 // The page in Firefox, where one is installed: what differs between engines, from the first paint to a restart.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, connected, copiedAnswers, ENDLESS, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, until, useFirefox } from './browser.mjs';
 import { firefoxPath } from './browser_path.mjs';
 import { FakeSession } from './fake_session.mjs';
@@ -20,7 +20,7 @@ test('the page is painted and talks; what it says is copied; the policy forbids 
   assert.deepEqual(await copiedAnswers(page), (await turnsOf(server, sessionOf(page))).map((turn) => turn.text));
 });
 
-test('an answer streams on through a reload, Stop keeps it, and a message is edited from the keyboard', { skip }, async (t) => {
+longTest('an answer streams on through a reload, Stop keeps it, and a message is edited from the keyboard', { skip }, async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}`, expected: [/interrupted while the page was loading/] });
   await say(page, 'Tell me a story about a fox.');
@@ -46,14 +46,14 @@ test('an answer streams on through a reload, Stop keeps it, and a message is edi
   assert.equal(await page.locator('.bubble').innerText(), 'Tell me a story about a fox.\nand a crow');
 });
 
-test('what one reads stays in its place while turns above it are completed', { skip }, async (t) => {
+longTest('what one reads stays in its place while turns above it are completed', { skip }, async (t) => {
   const page = await longConversation(t, server);
   const { completed, moved } = await scrollUp(page);
   assert.ok(completed > 3, `${completed} turns were completed`);
   assert.deepEqual(moved, []);
 });
 
-test('the view follows an answer, and stays where its reader scrolls to; a selection lasts', { skip }, async (t) => {
+longTest('the view follows an answer, and stays where its reader scrolls to; a selection lasts', { skip }, async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -80,7 +80,7 @@ test('the view follows an answer, and stays where its reader scrolls to; a selec
   await settled(page, 1);
 });
 
-test('without storage the page works', { skip }, async (t) => {
+longTest('without storage the page works', { skip }, async (t) => {
   const page = await newPage(t, await newContext(t));
   await page.addInitScript(() => {
     for (const name of ['localStorage', 'sessionStorage'])
@@ -95,7 +95,7 @@ test('without storage the page works', { skip }, async (t) => {
   assert.match(await ask(page, 'My name is Zora.'), /Zora/);
 });
 
-test('settings keep the focus inside and give it back', { skip }, async (t) => {
+longTest('settings keep the focus inside and give it back', { skip }, async (t) => {
   const page = await openPage(t, server);
   await page.focus('.sidebar-foot [aria-label=Settings]');
   await page.keyboard.press('Enter');
@@ -109,7 +109,7 @@ test('settings keep the focus inside and give it back', { skip }, async (t) => {
   assert.equal(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), 'Settings');
 });
 
-test('the page itself never scrolls: an edited message and its versions stay within the conversation', { skip }, async (t) => {
+longTest('the page itself never scrolls: an edited message and its versions stay within the conversation', { skip }, async (t) => {
   const page = await openPage(t, server, { viewport: { width: 800, height: 600 } });
   const beyond = () => page.evaluate(() => document.documentElement.scrollHeight - innerHeight);
   for (const text of ['My name is Zora.', 'Write hello world in C.', 'What is my name?']) await ask(page, text);
@@ -122,7 +122,7 @@ test('the page itself never scrolls: an edited message and its versions stay wit
   assert.equal(await beyond(), 0);
 });
 
-test('scrollbars have the colours of the theme wherever the page scrolls', { skip }, async (t) => {
+longTest('scrollbars have the colours of the theme wherever the page scrolls', { skip }, async (t) => {
   const page = await openPage(t, server, { hash: '#/server' });
   await page.waitForSelector('.tile dd');
   await page.click('.sidebar-foot [aria-label=Settings]');

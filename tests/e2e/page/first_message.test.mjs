@@ -1,9 +1,8 @@
 // The first message of a session while everything around it is late: frames of the connection, frames of the screen, the
 // session's state. Whatever comes first, the answer is shown.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { Random } from '../random.mjs';
-import { few } from '../harness.mjs';
+import { few, longTest, shortTest as test } from '../harness.mjs';
 import { ask, connected, newContext, newPage, newSession, prepareSession, say, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
@@ -33,7 +32,7 @@ async function delayedPage(t, late, hash = '', prepare = async () => {}) {
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-test('each frame arrives late by another time', async (t) => {
+longTest('each frame arrives late by another time', async (t) => {
   const short = (page) => page.addInitScript((sampling) => localStorage.setItem('parley.new-session', JSON.stringify({ sampling })), SHORT);
   const page = await delayedPage(t, () => pause(random.below(60)), '', short);
   for (let i = 0; i < few(12); i++) {
@@ -43,7 +42,7 @@ test('each frame arrives late by another time', async (t) => {
   }
 });
 
-test('another session appears between opening and sending', async (t) => {
+longTest('another session appears between opening and sending', async (t) => {
   const client = await server.connect();
   const page = await delayedPage(t, async (frame, fromServer) => {
     if (fromServer || frame.type !== 'turn.start') return;
@@ -76,7 +75,7 @@ test('a message that is sent while the session loads waits for it, and is sent o
   await client.close();
 });
 
-test('a session whose state did not come in time is asked for again', async (t) => {
+longTest('a session whose state did not come in time is asked for again', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   await client.turn(id, 'Before.');
   let swallowed = 0;

@@ -1,6 +1,6 @@
 // Formulas: TeX is drawn as MathML and copied as TeX; what is none, or cannot be drawn, stays as it was written.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { allowClipboard, newContext, newPage, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -28,7 +28,7 @@ test('each way to write a formula becomes MathML; prices and variables are text'
   assert.ok((await page.locator('.formula-block math').last().boundingBox()).height > 25, 'it is drawn as a formula');
 });
 
-test('what cannot be drawn stays code: unknown commands, formulas that would grow without end', async (t) => {
+longTest('what cannot be drawn stays code: unknown commands, formulas that would grow without end', async (t) => {
   const { page } = await shown(t, 'One $\\frac{1}{$ and $\\nosuchcommand{x}$ and $\\def\\a{\\a\\a}\\a$ and $x$.\n\n$$\n- *b* <b>{\n$$');
   await page.waitForSelector('.formula math');
   assert.deepEqual(await texs(page), ['formula: x']);
@@ -46,14 +46,14 @@ test('a formula brings no address, script, style or class of its own', async (t)
   assert.equal(await page.locator('.prose :is(img, a, script), .prose .toast').count(), 0);
 });
 
-test('boxes and matrices', async (t) => {
+longTest('boxes and matrices', async (t) => {
   const { page } = await shown(t, '$$\\boxed{42}$$\n\n$$\\begin{pmatrix} a & b \\\\ c & d \\end{pmatrix}$$\n\n$$\\begin{aligned} x &= 1 \\\\ y &= 2 \\end{aligned}$$');
   await page.waitForSelector('.formula-block mtable >> nth=1');
   assert.equal(await page.locator('.formula .boxed').evaluate((one) => getComputedStyle(one).borderTopWidth), '1px');
   assert.equal(await page.locator('.formula mtr').count(), 4);
 });
 
-test('a streamed formula is drawn when it closes; what is copied is its TeX', async (t) => {
+longTest('a streamed formula is drawn when it closes; what is copied is its TeX', async (t) => {
   const { page, fake } = await shown(t, 'Before.');
   await fake.begin('a formula');
   for (const part of ['Now $x', '^2', '$ and\n\n', '$$y = \\frac', '12$$\n\nend']) fake.delta(part);
@@ -70,7 +70,7 @@ test('a streamed formula is drawn when it closes; what is copied is its TeX', as
   assert.equal(copied, 'Now $x^2$ and\n$$y = \\frac12$$\nend');
 });
 
-test('a formula that is drawn late, while its block still grows, leaves nothing behind', async (t) => {
+longTest('a formula that is drawn late, while its block still grows, leaves nothing behind', async (t) => {
   const page = await newPage(t, await newContext(t));
   let release;
   const released = new Promise((resolve) => (release = resolve));
@@ -90,7 +90,7 @@ test('a formula that is drawn late, while its block still grows, leaves nothing 
   assert.equal(await page.locator('.formula').count(), 1);
 });
 
-test('the copy button gives Markdown as text, and markup to programs that take it', async (t) => {
+longTest('the copy button gives Markdown as text, and markup to programs that take it', async (t) => {
   const text = 'It is **so**, $x^2$:\n\n```c\nint x;\n```';
   const { page } = await shown(t, text);
   await page.waitForSelector('.formula math');

@@ -1,8 +1,8 @@
 // Exports of other chat pages become sessions; several sessions are exported, imported and deleted at once.
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
-import { test } from 'node:test';
 import { conversationsIn } from '../../../web/src/foreign.js';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, connected, newContext, openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
@@ -92,7 +92,7 @@ test("another page's conversations become sessions that go on; what fails is sai
   await client.close();
 });
 
-test('on a phone the list gives way to the chat that was imported', async (t) => {
+longTest('on a phone the list gives way to the chat that was imported', async (t) => {
   const page = await openPage(t, server, { viewport: { width: 320, height: 640 } });
   await page.click('.header [data-toggle=sidebar]');
   await importing(page, ['chats.json', JSON.stringify([chatGpt])]);
@@ -100,7 +100,7 @@ test('on a phone the list gives way to the chat that was imported', async (t) =>
   await page.waitForSelector('#sidebar', { state: 'hidden' });
 });
 
-test('several sessions are exported into one file, which another server takes, and deleted, with time to undo', async (t) => {
+longTest('several sessions are exported into one file, which another server takes, and deleted, with time to undo', async (t) => {
   for (const title of ['First of many', 'Second of many']) {
     const { client, id } = await prepareSession(t, server, { title, sampling: { max_tokens: 3 } });
     await client.turn(id, 'Hello.');

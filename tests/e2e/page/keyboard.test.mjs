@@ -1,6 +1,6 @@
 // Everything from the keyboard, and in a narrow window.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { allowClipboard, ask, ENDLESS, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed } from './browser.mjs';
 
 const server = await sharedServer();
@@ -146,7 +146,7 @@ test('the list is one stop for Tab; arrows walk through it and to the menus', as
   await page.waitForSelector(`.item[data-id="${newest}"]:has-text("Found by arrows")`);
 });
 
-test('shortcuts can be turned off; Escape still stops', async (t) => {
+longTest('shortcuts can be turned off; Escape still stops', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.waitForSelector('.item.current');
@@ -163,7 +163,7 @@ test('shortcuts can be turned off; Escape still stops', async (t) => {
   await settled(page, 1);
 });
 
-test('360 px wide: nothing is cut off, the sessions are a drawer, Enter is a new line', async (t) => {
+longTest('360 px wide: nothing is cut off, the sessions are a drawer, Enter is a new line', async (t) => {
   const page = await openPage(t, server, {
     viewport: { width: 360, height: 640 },
     hasTouch: true,

@@ -1,6 +1,6 @@
 // Parts of the script that load late: when the page is idle, or when they are first used.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { connected, fromMenu, newContext, newPage, Server, sharedServer, unhurried } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -38,7 +38,7 @@ test('what is clicked before its part is there opens when it has come', async (t
   assert.equal(gate.asked, 1);
 });
 
-test('a panel of a session does not open over another one', async (t) => {
+longTest('a panel of a session does not open over another one', async (t) => {
   const { page, gate } = await gated(t, 'panels', { failing: false });
   await FakeSession.route(page, [['Hello', 'Good day.']]);
   await page.goto(`${server.url}/#s=fake`);
@@ -63,7 +63,7 @@ test('a part that does not load says so, and the next click tries again', async 
   await page.waitForSelector('dialog.settings');
 });
 
-test('the dashboard says that it did not load, and can be asked again', async (t) => {
+longTest('the dashboard says that it did not load, and can be asked again', async (t) => {
   const { page, gate } = await gated(t, 'panels', { failing: true });
   await page.goto(`${server.url}/#/server`);
   await connected(page);
@@ -74,7 +74,7 @@ test('the dashboard says that it did not load, and can be asked again', async (t
   assert.equal(await page.locator('.dashboard-note').count(), 0);
 });
 
-test('code has its colours when the grammars have come, also code from before', async (t) => {
+longTest('code has its colours when the grammars have come, also code from before', async (t) => {
   const { page, gate } = await gated(t, 'highlight', { failing: true });
   const fake = await FakeSession.route(page, [['Write C', CODE]]);
   await page.goto(`${server.url}/#s=fake`);
@@ -88,7 +88,7 @@ test('code has its colours when the grammars have come, also code from before', 
   assert.equal(await page.locator('.toast').count(), 0);
 });
 
-test('without a server the parts that have loaded work; the others say why not, and work when it is back', async (t) => {
+longTest('without a server the parts that have loaded work; the others say why not, and work when it is back', async (t) => {
   const own = await Server.start(t, { args: unhurried });
   const { page, gate } = await gated(t, 'panels', { failing: true });
   const loaded = await newPage(t, page.context(), { expected: LOST });

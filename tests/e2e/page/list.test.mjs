@@ -1,6 +1,6 @@
 // The list is updated in place: a row that changed is drawn, and no other one is touched.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
 
 
@@ -30,7 +30,7 @@ async function prepared(t, n) {
   return { client, ids, page };
 }
 
-test('a new title places no row, a turn places one, a new chat one, a pinned one itself and its group', async (t) => {
+longTest('a new title places no row, a turn places one, a new chat one, a pinned one itself and its group', async (t) => {
   const { client, ids, page } = await prepared(t, 30);
   const before = await titles(page); // two of the same millisecond may be in either order
   await watch(page);

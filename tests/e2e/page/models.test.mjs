@@ -2,8 +2,7 @@
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { temporaryFolder } from '../harness.mjs';
+import { longTest, shortTest as test, temporaryFolder } from '../harness.mjs';
 import { run } from '../run.mjs';
 import { writeAdapter } from '../safetensors.mjs';
 import { newContext, openPage, say, Server, sessionOf, settled, sharedServer, unhurried, until } from './browser.mjs';
@@ -70,7 +69,7 @@ test('two models: the empty chat has a list; the header and the session show the
   await again.close();
 });
 
-test('a model with tasks of prompt learning offers them to the session that begins', async (t) => {
+longTest('a model with tasks of prompt learning offers them to the session that begins', async (t) => {
   const tables = temporaryFolder(t);
   writeAdapter(tables, 'support', [1, 2].map((row) => Array.from({ length: 384 }, (_, i) => Math.sin(row * i) / 100)));
   const server = await Server.start(t, { args: ['--prompt-tasks', tables, '--max-tokens', '8', ...unhurried] });
@@ -91,7 +90,7 @@ test('a model with tasks of prompt learning offers them to the session that begi
   }
 });
 
-test('a model that is loaded while the page is open is offered, and one that is unloaded is not', async (t) => {
+longTest('a model that is loaded while the page is open is offered, and one that is unloaded is not', async (t) => {
   const folder = temporaryFolder(t);
   const other = path.join(folder, 'other-model');
   const cli = async (...args) => {

@@ -1,6 +1,6 @@
 // Pinned and archived chats: the server keeps the marks, so every browser of the owner shows the same list.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { connected, newContext, openPage, prepareSession, Server, settled, soon, unhurried } from './browser.mjs';
 
 
@@ -51,7 +51,7 @@ test('marks are kept by the server, filter lists, come with every view of a sess
   assert.deepEqual(await list(other, { pinned: true }), []);
 });
 
-test('a pinned chat stands above all, in another browser too; an archived one leaves the list and is found', async (t) => {
+longTest('a pinned chat stands above all, in another browser too; an archived one leaves the list and is found', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const [first, second] = await prepared(t, server, ['One', 'Two', 'Three']);
   const page = await openPage(t, server);
@@ -83,7 +83,7 @@ test('a pinned chat stands above all, in another browser too; an archived one le
   await soon(async () => assert.deepEqual(await titles(page), ['Three', 'Two', 'One']));
 });
 
-test('the archive is offered to a browser that comes later, as long as a chat is in it', async (t) => {
+longTest('the archive is offered to a browser that comes later, as long as a chat is in it', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const [first, second] = await prepared(t, server, ['One', 'Two', 'Three']);
   const client = await server.connect();
@@ -100,7 +100,7 @@ test('the archive is offered to a browser that comes later, as long as a chat is
   await soon(async () => assert.deepEqual(await titles(page), ['Three', 'One']));
 });
 
-test('a pinned chat is there though it is older than a page of the list; several are archived at once', async (t) => {
+longTest('a pinned chat is there though it is older than a page of the list; several are archived at once', async (t) => {
   const server = await Server.start(t, { args: [...unhurried, '--messages-per-second', '1000', '--message-burst', '1000'] });
   const names = Array.from({ length: 53 }, (_, i) => `Chat ${i}`);
   const { client } = await prepareSession(t, server, { title: 'Oldest' });

@@ -3,8 +3,7 @@
 import assert from 'node:assert/strict';
 import { readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { test } from 'node:test';
-import { temporaryFolder } from '../harness.mjs';
+import { longTest, shortTest as test, temporaryFolder } from '../harness.mjs';
 import { ask, newContext, openPage, say, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
@@ -55,7 +54,7 @@ test('a preset is made from the keyboard, and gives a new chat its system prompt
   assert.deepEqual((await turnsOf(server, session.id)).map(({ input }) => input.content), ['Hello.', '/etc/hosts']);
 });
 
-test('in a session a preset changes the sampling at once, and the system prompt in a copy that says what it costs', async (t) => {
+longTest('in a session a preset changes the sampling at once, and the system prompt in a copy that says what it costs', async (t) => {
   const page = await openPage(t, server);
   await given(page, [{ name: 'Cold', sampling: { temperature: 0 } }, { name: 'Pirate', system: 'You are a pirate.' }]);
   const first = await ask(page, 'My name is Zora.');
@@ -84,7 +83,7 @@ test('in a session a preset changes the sampling at once, and the system prompt 
   await ask(page, 'And now?');
 });
 
-test('the library goes through a file; one that is no library says why, in its dialog', async (t) => {
+longTest('the library goes through a file; one that is no library says why, in its dialog', async (t) => {
   const folder = temporaryFolder(t);
   const page = await openPage(t, server);
   await given(page, [{ name: 'Cold', sampling: { temperature: 0 } }]);

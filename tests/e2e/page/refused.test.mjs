@@ -1,6 +1,6 @@
 // A message that the server refuses: it keeps its place and outlives a reload, and each way out of it keeps the text.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, connected, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, turnsOf, typed } from './browser.mjs';
 
 const server = await sharedServer();
@@ -37,7 +37,7 @@ test('it stays where it was sent, over newer turns and a reload, until it is dis
   assert.equal((await turnsOf(server, id)).length, 2);
 });
 
-test('New chat takes the text along; what was being typed stays above it', async (t) => {
+longTest('New chat takes the text along; what was being typed stays above it', async (t) => {
   const { id, page } = await refused(t);
   await page.click('.pending button:text-is("New chat")');
   await page.waitForSelector('.suggestion');
@@ -50,7 +50,7 @@ test('New chat takes the text along; what was being typed stays above it', async
   assert.equal(await page.locator('.pending').count(), 0, 'it is in one place');
 });
 
-test('Continue in a new chat takes the latest messages along, and the text', async (t) => {
+longTest('Continue in a new chat takes the latest messages along, and the text', async (t) => {
   const { id, page } = await refused(t);
   await page.click('.pending button:has-text("Continue in a new chat")');
   await typed(page, LONG);
@@ -75,7 +75,7 @@ test('one text tells how much is left, and New chat is offered only where it wou
   assert.deepEqual(await page.locator('.pending button:not(.link-button)').allInnerTexts(), ['Edit', 'Discard']);
 });
 
-test('the page decides by an error\'s code and figures, whatever its words', async (t) => {
+longTest('the page decides by an error\'s code and figures, whatever its words', async (t) => {
   const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200, sampling: { max_tokens: 4 } });
   const page = await newPage(t, await newContext(t), { expected: [/client message 'session.update'\/sampling\/top_p/] });
   await page.routeWebSocket(/\/ws$/, (socket) => {
@@ -98,7 +98,7 @@ test('the page decides by an error\'s code and figures, whatever its words', asy
   await page.waitForSelector('.field.bad:has(#field-top_p) .field-hint:has-text("nein")');
 });
 
-test('a message whose page was closed before the answer can be sent again, once', async (t) => {
+longTest('a message whose page was closed before the answer can be sent again, once', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: { max_tokens: 4 } });
   const context = await newContext(t);
   const page = await newPage(t, context);
@@ -123,7 +123,7 @@ test('a message whose page was closed before the answer can be sent again, once'
 });
 
 for (const [button, kept] of [['Discard', ''], ['Edit', LONG]])
-  test(`${button} of the first message leaves no empty session, and the chat can begin again`, async (t) => {
+  longTest(`${button} of the first message leaves no empty session, and the chat can begin again`, async (t) => {
     const context = await newContext(t);
     await context.addInitScript((values) => localStorage.setItem('parley.new-session', JSON.stringify(values)), { session_len: 64, memory_len: 64 });
     const page = await openPage(t, server, { context });

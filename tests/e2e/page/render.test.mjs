@@ -27,7 +27,7 @@ const DOCUMENTS = {
   links: '[a](https://example.com/a_(b)) <https://example.com> https://example.com/x?y=1&z=2. me@example.com',
 };
 
-test('code in an answer from right to left reads from left to right', async (t) => {
+longTest('code in an answer from right to left reads from left to right', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['say', 'مرحبا\n\n`b;` ثم\n\n```c\nreturn a;\n```']]);
   await page.goto(`${server.url}/#s=fake`);
@@ -51,7 +51,7 @@ test('code in an answer from right to left reads from left to right', async (t) 
   assert.equal(paragraph, 'rtl');
 });
 
-test('a paragraph begins at the side of its own language, whatever that of the answer or the message', async (t) => {
+longTest('a paragraph begins at the side of its own language, whatever that of the answer or the message', async (t) => {
   const page = await newPage(t, await newContext(t));
   const [english, arabic] = ['In Arabic:', 'مرحبا بالعالم.'];
   await FakeSession.route(page, [[`${english}\n${arabic}`, `${english}\n\n${arabic}\n\n- ${arabic}`], ['say', `${arabic}\n\n${english}`]]);
@@ -139,7 +139,7 @@ test('details are closed under their summary, with Markdown inside, in each othe
   assert.ok((await turn(3).locator('details').count()) <= 24);
 });
 
-test('marks of emphasis without end cost no more than a moment, and their text stays', async (t) => {
+longTest('marks of emphasis without end cost no more than a moment, and their text stays', async (t) => {
   const page = await newPage(t, await newContext(t));
   const marks = ['*a_', '_a*', '**a_'];
   await FakeSession.route(page, [...marks.map((mark) => ['say', `${mark.repeat(9000 / mark.length)} end`]), ['say', 'and **then**']]);
@@ -204,7 +204,7 @@ run(`a text that streams in pieces of ${size} ends as the same elements as when 
   await page.close();
 });
 
-test('what Markdown says of order and alignment is kept', async (t) => {
+longTest('what Markdown says of order and alignment is kept', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [
     [
@@ -367,7 +367,7 @@ longTest('a transcript of 1,000 turns opens at its end and stays quick', async (
   assert.equal(await page.locator('.turn .prose').last().innerText(), 'Yes.');
 });
 
-test('an open block beyond 20 kB is shown plain until it closes', async (t) => {
+longTest('an open block beyond 20 kB is shown plain until it closes', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -385,7 +385,7 @@ test('an open block beyond 20 kB is shown plain until it closes', async (t) => {
   assert.equal(await page.locator('.prose strong').innerText(), 'it');
 });
 
-test('a model that repeats the mark of a list or a quote breaks neither the conversation nor what follows', async (t) => {
+longTest('a model that repeats the mark of a list or a quote breaks neither the conversation nor what follows', async (t) => {
   const page = await newPage(t, await newContext(t));
   const marks = ['- ', '1. ', '> ', '>', '> - '];
   const text = (mark) => `${mark.repeat(8000 / mark.length)}end`;
@@ -403,7 +403,7 @@ test('a model that repeats the mark of a list or a quote breaks neither the conv
   assert.ok((await page.locator('.turn .prose').last().locator('blockquote').count()) > 10, 'a mark is one as long as they are few');
 });
 
-test('a long prompt shows how far it has been read', async (t) => {
+longTest('a long prompt shows how far it has been read', async (t) => {
   const page = await newPage(t, await newContext(t));
   const fake = await FakeSession.route(page);
   await page.goto(`${server.url}/#s=fake`);
@@ -456,7 +456,7 @@ test('events seen before change nothing, a missing one is noticed, held-back tex
   assert.equal(await page.locator('.prose').last().innerText(), 'Ends with this');
 });
 
-test('CSS is coloured by the shape of its rules', async (t) => {
+longTest('CSS is coloured by the shape of its rules', async (t) => {
   const page = await newPage(t, await newContext(t));
   const rule = '@media (max-width: 9em) {\n  a:hover, #id[href="x"] > .c { --v: #fa0; margin: -1.5em !important; background: url(a.png) }\n}';
   await FakeSession.route(page, [['Style?', '```css\n' + rule + '\n```\n']]);

@@ -1,7 +1,7 @@
 // Text never becomes more than text: what a model or a user writes cannot run, load, style or pose as the page.
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { connected, newContext, newPage, openPage, say, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -98,7 +98,7 @@ test('an answer that was there before', async (t) => {
   await checkClean(page);
 });
 
-test('an answer that streams in pieces of any size', async (t) => {
+longTest('an answer that streams in pieces of any size', async (t) => {
   const page = await newPage(t, await newContext(t));
   watchRequests(t, page);
   const fake = await FakeSession.route(page);

@@ -1,6 +1,6 @@
 // A message whose answer does not come: it shows that it is being sent, and it becomes one turn however often it is tried.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { connected, newContext, newPage, say, Server, sessionOf, settled, turnsOf, unhurried } from './browser.mjs';
 
 
@@ -32,7 +32,7 @@ async function once(server, page) {
   assert.deepEqual(turns.map(({ input }) => input.content), ['Hello!', 'What is my name?']);
 }
 
-test('a message that the server answers after the time is up is seen once', async (t) => {
+longTest('a message that the server answers after the time is up is seen once', async (t) => {
   const { server, page } = await silent(t);
   await page.waitForSelector('.pending[data-phase=failed]:has-text("Try again")');
   server.process.kill('SIGCONT');
@@ -47,7 +47,7 @@ test('Try again sends the same request: one turn', async (t) => {
   await once(server, page);
 });
 
-test('before the server has said hello Send stands where it stands afterwards', async (t) => {
+longTest('before the server has said hello Send stands where it stands afterwards', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const at = async (silent) => {
     const page = await newPage(t, await newContext(t));

@@ -32,7 +32,7 @@ test('what is typed right behind a change of session is for the new one, and no 
   await typed(page, 'half a thought');
 });
 
-test('a session that is imported beside the server is in the list of every tab, unasked for', async (t) => {
+longTest('a session that is imported beside the server is in the list of every tab, unasked for', async (t) => {
   const { client, id } = await prepareSession(t, server, { title: 'From elsewhere' });
   await client.turn(id, 'My name is Zora.');
   const file = execFileSync(parley, ['sessions', 'export', id, '--db', server.db]);
@@ -45,7 +45,7 @@ test('a session that is imported beside the server is in the list of every tab, 
   assert.match(await ask(tabs[0], 'What is my name?'), /Zora/);
 });
 
-test('a second tab shows the same sessions and streams the same answer live', async (t) => {
+longTest('a second tab shows the same sessions and streams the same answer live', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const context = await newContext(t);
   const first = await openPage(t, server, { context, hash: `#s=${id}` });
@@ -160,7 +160,7 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await client.close();
 });
 
-test('who comes back to a chat that is being deleted is told so; who has left for another one stays there', async (t) => {
+longTest('who comes back to a chat that is being deleted is told so; who has left for another one stays there', async (t) => {
   const context = await newContext(t);
   const page = await newPage(t, context);
   await holdTimers(page);
@@ -322,7 +322,7 @@ longTest('an export that is longer than a message is imported in pieces, and equ
   assert.deepEqual(JSON.parse(imported.archive).turns, JSON.parse(archive).turns);
 });
 
-test('a new title leaves a session at its place, after a reload too', async (t) => {
+longTest('a new title leaves a session at its place, after a reload too', async (t) => {
   const { client, id } = await prepareSession(t, server, { title: 'The older one' });
   await client.turn(id, 'Hello!');
   const newer = await client.open({ title: 'The newer one' });
@@ -343,7 +343,7 @@ test('a new title leaves a session at its place, after a reload too', async (t) 
   assert.deepEqual(await order(), before);
 });
 
-test('an answer that came while another session was shown is marked unread, and no other state has a mark', async (t) => {
+longTest('an answer that came while another session was shown is marked unread, and no other state has a mark', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.waitForSelector('.item.current');
@@ -371,7 +371,7 @@ test('an answer that came while another session was shown is marked unread, and 
   assert.equal(await page.locator(`${item(seen)} .dot[data-state]`).count(), 0);
 });
 
-test('a fork has a mark that names its source', async (t) => {
+longTest('a fork has a mark that names its source', async (t) => {
   const { client, id } = await prepareSession(t, server, { title: 'The source' });
   await client.turn(id, 'My name is Zora.');
   const { session } = await client.request({ type: 'session.fork', session: id, turn: 0, title: 'The fork' });
@@ -381,7 +381,7 @@ test('a fork has a mark that names its source', async (t) => {
   assert.equal(await page.locator(`${item(id)} .icon-branch:visible`).count(), 0);
 });
 
-test('search marks the words in the titles', async (t) => {
+longTest('search marks the words in the titles', async (t) => {
   const { id } = await prepareSession(t, server, { title: 'The quick (brown) fox' });
   const page = await openPage(t, server);
   await page.waitForSelector(item(id));
@@ -393,7 +393,7 @@ test('search marks the words in the titles', async (t) => {
   assert.equal(await page.locator(`${item(id)} .item-title`).innerText(), 'The quick (brown) fox');
 });
 
-test('a link leads to a turn, however far up it is', async (t) => {
+longTest('a link leads to a turn, however far up it is', async (t) => {
   const quick = await Server.start(t, { args: ['--messages-per-second', '1000', '--message-burst', '1000'] });
   const { client, id } = await prepareSession(t, quick, { sampling: { max_tokens: 2 } });
   for (let i = 0; i < 130; i++) await client.turn(id, `Message ${i}`);
@@ -432,7 +432,7 @@ test('a link leads to a turn, however far up it is', async (t) => {
   await soon(async () => assert.deepEqual(await page.locator('.toast span').allInnerTexts(), [await page.innerText('.toast-error span')]));
 });
 
-test('a session that was parked in host memory comes back while its next message is typed', async (t) => {
+longTest('a session that was parked in host memory comes back while its next message is typed', async (t) => {
   const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', '1g'];
   const page = await openPage(t, await Server.start(t, { args }));
   await ask(page, 'My name is Zora.');
@@ -442,7 +442,7 @@ test('a session that was parked in host memory comes back while its next message
   assert.match(await page.locator('.facts').last().innerText(), /^(?!.*recomputed)/s);
 });
 
-test('the meter says what the cache takes', async (t) => {
+longTest('the meter says what the cache takes', async (t) => {
   const server = await Server.start(t);
   const page = await openPage(t, server), { cache } = (await server.connect()).hello.models[0];
   await ask(page, 'My name is Zora.');
@@ -452,7 +452,7 @@ test('the meter says what the cache takes', async (t) => {
   assert.ok(bytes > 0 && Math.abs(shown * (unit === 'kB' ? 1e3 : 1e6) - bytes) <= 0.05 * bytes, `${shown} ${unit} for ${bytes}`);
 });
 
-test('an evicted session shows what resuming it cost, if no one typed before', async (t) => {
+longTest('an evicted session shows what resuming it cost, if no one typed before', async (t) => {
   const args = ['--max-sequence-idle-microseconds', '300000', '--host-cache-bytes', '0'];
   const page = await openPage(t, await Server.start(t, { args }));
   await ask(page, 'My name is Zora.');
@@ -465,7 +465,7 @@ test('an evicted session shows what resuming it cost, if no one typed before', a
   assert.match(await page.locator('.facts').last().innerText(), /recomputed \d+ tokens/);
 });
 
-test('a result of the search shows the words where they stand, leads there and marks them', async (t) => {
+longTest('a result of the search shows the words where they stand, leads there and marks them', async (t) => {
   const { client, id } = await prepareSession(t, server, { title: 'Instruments', sampling: { max_tokens: 4 } });
   await client.turn(id, 'The hurdygurdy has a wheel.');
   for (let i = 0; i < 12; i++) await client.turn(id, `Something else, ${i}.`);
@@ -484,7 +484,7 @@ test('a result of the search shows the words where they stand, leads there and m
   assert.equal(await page.locator('.item-found:visible').count(), 0);
 });
 
-test('dates are written as the browser writes them in English', () => {
+longTest('dates are written as the browser writes them in English', () => {
   const written = (options, ms) => new Intl.DateTimeFormat('en', options).format(ms).replace(/\u202f/g, ' ');
   for (let i = 0; i < 500; i++) {
     const ms = i * 4000000000 + i * 7654321; // all months and hours, until 2033

@@ -1,6 +1,6 @@
 // Settings take effect: on the session shown, on new sessions, on the page.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { ask, newContext, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
 
 const server = await sharedServer();
@@ -56,7 +56,7 @@ test('sampling of a session: defaults are shown, values hold from the next messa
   assert.deepEqual((await sessionState(id)).sampling, { ignore_eos: true });
 });
 
-test('the fields are those that the server names, with its ranges and words', async (t) => {
+longTest('the fields are those that the server names, with its ranges and words', async (t) => {
   const client = await server.connect();
   const rows = client.hello.sampling_parameters.filter(({ form }) => form);
   const page = await openPage(t, server);
@@ -144,7 +144,7 @@ test('text size and what Enter does are chosen for this browser', async (t) => {
   assert.equal(await size(), '19px');
 });
 
-test('a long answer that ends in the background is notified, if the user asked for that', async (t) => {
+longTest('a long answer that ends in the background is notified, if the user asked for that', async (t) => {
   const { id, client } = await prepareSession(t, server, { title: 'Long one', sampling: { ignore_eos: true, max_tokens: 2000, temperature: 1 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.context().grantPermissions(['notifications']);
@@ -189,7 +189,7 @@ test('a long answer that ends in the background is notified, if the user asked f
   assert.deepEqual(await page.evaluate(() => window.notes), ['Long one: The answer is complete.']);
 });
 
-test('the page can be installed: its manifest and icon are served and allowed', async (t) => {
+longTest('the page can be installed: its manifest and icon are served and allowed', async (t) => {
   const page = await openPage(t, server);
   const href = await page.getAttribute('link[rel=manifest]', 'href');
   const answer = await fetch(`${server.url}/${href}`);
@@ -229,7 +229,7 @@ test('the theme is kept, from before the first paint', async (t) => {
   assert.equal(await background(), dark);
 });
 
-test('the settings of the session and of the page have icons of their own', async (t) => {
+longTest('the settings of the session and of the page have icons of their own', async (t) => {
   const page = await openPage(t, server);
   const iconOf = (place, label) => page.locator(`${place} [aria-label="${label}"] svg`).getAttribute('class');
   assert.notEqual(await iconOf('.header', 'Settings of new chats'), await iconOf('.sidebar', 'Settings'));

@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { chmodSync, readFileSync, writeFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
-import { test } from 'node:test';
-import { temporaryFolder } from '../harness.mjs';
+import { longTest, shortTest as test, temporaryFolder } from '../harness.mjs';
 import { allowClipboard, newContext, newPage, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
 
 
@@ -97,7 +96,7 @@ test('an owner makes a link, another browser reads the chat by it, and the owner
   assert.equal(await other.locator('.turn').count(), 0);
 });
 
-test('the page of a reader speaks German, is dark, fits 320 pixels, and has no barrier', async (t) => {
+longTest('the page of a reader speaks German, is dark, fits 320 pixels, and has no barrier', async (t) => {
   const server = await Server.start(t, { args: [...unhurried, '--sharing'] });
   const { client, id } = await prepared(t, server);
   const { token } = await client.request({ type: 'session.share', session: id });
@@ -113,7 +112,7 @@ test('the page of a reader speaks German, is dark, fits 320 pixels, and has no b
   await axeFindsNothing(light, 'light');
 });
 
-test('a chat that was shared elsewhere gets a new link; where sharing is off, none is offered', async (t) => {
+longTest('a chat that was shared elsewhere gets a new link; where sharing is off, none is offered', async (t) => {
   const server = await Server.start(t, { args: [...unhurried, '--sharing'] });
   const { client, id } = await prepared(t, server);
   const { token } = await client.request({ type: 'session.share', session: id });
@@ -137,7 +136,7 @@ test('a chat that was shared elsewhere gets a new link; where sharing is off, no
   assert.equal(await other.locator('.menu-item:text-is("Share…")').count(), 0);
 });
 
-test('a long chat comes in parts, as its reader goes on', async (t) => {
+longTest('a long chat comes in parts, as its reader goes on', async (t) => {
   const server = await Server.start(t, { args: [...unhurried, '--sharing'] });
   const page = await newPage(t, await newContext(t));
   const asked = [];

@@ -1,6 +1,5 @@
 // What the browser stores, where several tabs write it and where it refuses to.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import {
   ask,
   connected,
@@ -14,7 +13,7 @@ import {
   sharedServer,
   typed,
 } from './browser.mjs';
-import { until } from '../harness.mjs';
+import { longTest, shortTest as test, until } from '../harness.mjs';
 
 const server = await sharedServer();
 
@@ -57,7 +56,7 @@ const REFUSALS = {
 };
 
 for (const [name, refuse] of Object.entries(REFUSALS))
-  test(`with ${name}, what is deleted is deleted, and what is typed stays with its session`, async (t) => {
+  longTest(`with ${name}, what is deleted is deleted, and what is typed stays with its session`, async (t) => {
     const page = await newPage(t, await newContext(t));
     await page.addInitScript(refuse);
     await holdTimers(page);

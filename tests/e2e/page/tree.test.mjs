@@ -47,7 +47,7 @@ test('an answer is edited in place; the next message goes on from it; the old on
   await client.close();
 });
 
-test('behind an edited answer the model goes on: it stays edited, and the figures are the model’s', async (t) => {
+longTest('behind an edited answer the model goes on: it stays edited, and the figures are the model’s', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await ask(page, 'My name is Zora.');
@@ -66,7 +66,7 @@ test('behind an edited answer the model goes on: it stays edited, and the figure
   await client.close();
 });
 
-test('deleting asks first, goes on to another version, and takes the branch along, in every tab', async (t) => {
+longTest('deleting asks first, goes on to another version, and takes the branch along, in every tab', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await ask(page, 'My name is Zora.');
@@ -113,7 +113,7 @@ test('deleting asks first, goes on to another version, and takes the branch alon
   await page.click('.stop');
 });
 
-test('deleted turns can be restored for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
+longTest('deleted turns can be restored for a while; a page that closes meanwhile leaves it to the next one', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t);
   const page = await newPage(t, context);
@@ -184,7 +184,7 @@ for (const [run, width] of [[test, 1440], [longTest, 390]])
     assert.equal(sessionOf(page).split('&')[0], fork);
   });
 
-test('an answer that a client sent back is not called edited', async (t) => {
+longTest('an answer that a client sent back is not called edited', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [
     ['Hello', 'Good day.', { branch: { edited: 0, sent_back: true }, finish_reason: 'stop' }],

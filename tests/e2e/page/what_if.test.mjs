@@ -1,8 +1,7 @@
 // What if: a turn and those behind it with other values, beside the record.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
 import { fromMenu, openPage, prepareSession, sessionOf, settled, sharedServer, soon, turnsOf } from './browser.mjs';
-import { Server, temporaryFolder, unlimited, until } from '../harness.mjs';
+import { longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from '../harness.mjs';
 import { writeAdapter } from '../safetensors.mjs';
 import { wordDiff } from '../../../web/src/word_diff.js';
 
@@ -71,7 +70,7 @@ test('the recorded values give the recorded answers, other values give others wi
   assert.deepEqual((await turnsOf(server, id)).map((turn) => turn.text)[1], second.text);
 });
 
-test('another system prompt runs the whole conversation; the copy can be kept', async (t) => {
+longTest('another system prompt runs the whole conversation; the copy can be kept', async (t) => {
   const { client, id, page, run } = await panel(t);
   await page.fill('#what-if-system', 'You are a pirate.');
   await run();
@@ -88,7 +87,7 @@ test('another system prompt runs the whole conversation; the copy can be kept', 
   );
 });
 
-test('a session with a prompt task: the details name it, and another system prompt runs with the same table', async (t) => {
+longTest('a session with a prompt task: the details name it, and another system prompt runs with the same table', async (t) => {
   const task = writeAdapter(temporaryFolder(t), 'jokes', [1, 2, 3].map((row) => Array.from({ length: 384 }, (_, i) => Math.sin(row * i) / 50)));
   const own = await Server.start(t, { args: [...unlimited, '--prompt-tasks', task] });
   const { client, id, page, run } = await panel(t, { prompt_task: 'jokes' }, own);
@@ -104,7 +103,7 @@ test('a session with a prompt task: the details name it, and another system prom
   await soon(async () => assert.match(await page.locator('.settings .facts-list').innerText(), /Prompt task\s+jokes, 3 virtual tokens/));
 });
 
-test('Stop ends it where it is', async (t) => {
+longTest('Stop ends it where it is', async (t) => {
   const { page } = await panel(t, { sampling: { ...VARIED, max_tokens: 900 } });
   await page.fill('#field-temperature', '1');
   await page.click('.what-if-run button');

@@ -1,6 +1,6 @@
 // A conversation longer than the model's window: the meter, the transcript and one sentence tell what the model no longer sees.
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { longTest, shortTest as test } from '../harness.mjs';
 import { newContext, newPage, sharedServer, soon } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 
@@ -30,7 +30,7 @@ for (const [name, sink_len, line, from] of [
   ['between two messages', 24, 'The model no longer sees messages above this line', 4],
   ['inside of a message', 4, 'The model sees only the end of the next exchange, and nothing above it', 3],
 ])
-  test(`a window that begins ${name} is drawn there, in the meter too`, async (t) => {
+  longTest(`a window that begins ${name} is drawn there, in the meter too`, async (t) => {
     const { page } = await shown(t, { memory_len: sink_len === 24 ? 1024 : 1100, sink_len });
     await page.waitForSelector('.window-line');
     assert.equal(await page.locator('.window-line').innerText(), line);
@@ -43,7 +43,7 @@ for (const [name, sink_len, line, from] of [
     assert.equal(await page.locator('.toast').count(), 0, 'it had moved before');
   });
 
-test('a session that fits its window shows no line, also where the first tokens count twice', async (t) => {
+longTest('a session that fits its window shows no line, also where the first tokens count twice', async (t) => {
   const { page } = await shown(t, { memory_len: 3000, sink_len: 600 });
   assert.equal(await page.locator('.window-line').count(), 0);
   assert.equal((await widths(page))[0], 0);
@@ -64,7 +64,7 @@ test('when the window moves for the first time the page says so, once', async (t
   assert.equal(await behindLine(page), 'Question 0');
 });
 
-test('on a narrow screen the meter stays on the screen, beside Send', async (t) => {
+longTest('on a narrow screen the meter stays on the screen, beside Send', async (t) => {
   const { page } = await shown(t, { memory_len: 1024 }, { viewport: { width: 320, height: 640 }, locale: 'de' });
   await page.waitForSelector('.window-line');
   const [meter, send] = await Promise.all(['.context-sees', '.send'].map((one) => page.locator(one).boundingBox()));
