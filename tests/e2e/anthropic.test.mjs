@@ -223,6 +223,7 @@ longTest('models are listed in Anthropic\'s form for its clients, and in OpenAI\
   assert.deepEqual(all.map(({ id, type, display_name }) => [id, type, display_name]), [['demo-model', 'model', 'demo-model']]);
   assert.ok(Math.abs(Date.parse(all[0].created_at) - Date.now()) < 3600000);
   assert.equal((await client.models.retrieve('demo-model')).id, 'demo-model');
+  assert.equal((await client.get('/v1/models/')).data[0].id, 'demo-model');
   const list = await (await fetch(`${server.url}/v1/models`)).json();
   assert.equal(list.object, 'list');
   assert.deepEqual(await (await fetch(`${server.url}/v1/models/demo-model`)).json(), list.data[0]);

@@ -395,7 +395,7 @@ shortTest('inspect: the family, the shape, the text, as JSON and for people', as
 shortTest('synth: the same seed gives the same bytes, and a model that runs', async (t) => {
   const folder = temporaryFolder(t);
   const write = (name, seed, more = []) => good(['synth', '--like', 'tiny', '--out', path.join(folder, name), '--seed', seed, ...more]);
-  await write('a', '3');
+  assert.equal(await write('a', '3'), `${path.join(folder, 'a')}\n`);
   await write('b', '3');
   await write('c', '4', ['--dtype', 'f32']);
   for (const file of readdirSync(path.join(folder, 'a')))

@@ -63,4 +63,6 @@ test('Parley finds in the cache what @huggingface/hub downloaded', async (t) => 
   assert.equal(hub.requests.filter(({ url }) => url.includes('/resolve/')).length, 0);
   await good(['models', 'remove', 'acme/demo'], { env });
   assert.deepEqual((await scanCacheDir(cacheDir)).repos.map(({ id }) => id.name), ['acme/g']);
+  await good(['models', 'rm', 'acme/g'], { env });
+  assert.equal(await good(['models', 'list'], { env }), `no models in ${cacheDir}\n`);
 });

@@ -42,12 +42,14 @@ async function remembers(client, id, mayLose = false) {
 test('import: into a new database, and a server continues the conversation', async (t) => {
   const { folder, file, turns } = await made(t);
   const db = path.join(folder, 'new.db');
-  // Anyone can have written the file's owner: it is used only on request.
-  const unasked = await run(['sessions', 'import', file, '--db', db]);
+  // Anyone can have written the file's owner: another one than local is used only on request.
+  const foreign = path.join(folder, 'alice.json');
+  writeFileSync(foreign, readFileSync(file, 'utf8').replace('"owner":"local"', '"owner":"alice"'));
+  const unasked = await run(['sessions', 'import', foreign, '--db', db]);
   assert.equal(unasked.code, 1);
-  assert.match(unasked.stderr, /^parley: .*'local'.*--keep-owner.*--owner/);
+  assert.match(unasked.stderr, /^parley: .*'alice'.*--keep-owner.*--owner/);
   assert.deepEqual(readdirSync(folder).filter((name) => name.startsWith('new')), []);
-  assert.match(await good(['sessions', 'import', file, '--keep-owner', '--db', db]), /^imported zora .*\blocal\b.*new\.db.* 2 turns, \d+ tokens\n$/);
+  assert.match(await good(['sessions', 'import', file, '--db', db]), /^imported zora .*\blocal\b.*new\.db.* 2 turns, \d+ tokens\n$/);
   assert.equal(await good(['sessions', 'export', 'zora', '--db', db]), readFileSync(file, 'utf8'), 'the same bytes');
   const server = await Server.start(t, { db, args: unlimited });
   const session = await remembers(await server.connect(), 'zora');

@@ -34,12 +34,23 @@ test('the demo model answers, whole and streamed, with the same words for the sa
   assert.deepEqual(chunks.at(-1).choices, []);
   assert.deepEqual({ ...chunks.at(-1).usage, prompt_tokens_details: 0 }, { ...whole.usage, prompt_tokens_details: 0 });
 
+  await t.test('a refusal names the message, its member and its place', async () => {
+    const cases = [
+      [{ role: 'narrator', content: 'x' }, 'role'], [{ role: 'user', content: 5 }, 'content'], [{ role: 'user' }, 'content'], ['x', 'role'],
+      [{ role: 'user', content: [{ type: 'text', text: 'x' }, { type: 'image_url', image_url: { url: 'http://127.0.0.1/' } }] }, 'content[1]'],
+      [{ role: 'assistant', tool_calls: 3 }, 'tool_calls'], [{ role: 'assistant', tool_calls: [{ id: 'a' }] }, 'tool_calls'],
+    ];
+    for (const [wrong, member] of cases)
+      await assert.rejects(openai.chat.completions.create({ ...ask, messages: [...ask.messages, { role: 'assistant', content: 'a' }, { role: 'assistant', content: 'b' }, wrong] }),
+        (e) => e.status === 400 && e.param === `messages[4].${member}` && e.error.message.startsWith(`messages[4].${member} `));
+  });
   await t.test('models: all, one, and none of this name', async () => {
     const { data } = await openai.models.list();
     const length = parley.hello.models[0].session_len; // under the names of vLLM, OpenRouter and Groq
     assert.ok(length > 0);
     assert.deepEqual([data[0].max_model_len, data[0].context_length, data[0].context_window], [length, length, length]);
     assert.deepEqual(await openai.models.retrieve(ask.model), data[0]);
+    assert.deepEqual((await (await fetch(`${server.url}/v1/models/`)).json()).data, data);
     await assert.rejects(openai.models.retrieve('gpt-9'), (e) => e.status === 404 && e.code === 'model_not_found' && e.param === 'model');
   });
   await t.test('every reply has a number of its own', async () => {

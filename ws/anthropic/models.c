@@ -39,7 +39,12 @@ void anthropic_model_handle(void *user, struct http *h) {
     struct service *s = user;
     struct buf out;
     struct json_writer w;
-    const struct served_model *m = service_hold_model(s, http_path(h) + strlen("/v1/models/"));
+    const char *name = http_path(h) + strlen("/v1/models/");
+    if (!*name) {
+        anthropic_models_handle(user, h);
+        return;
+    }
+    const struct served_model *m = service_hold_model(s, name);
     if (!m) {
         http_reply_error(h, 404, "not_found", "model: there is none of this name", 0);
         return;

@@ -13,11 +13,11 @@ static const struct config_key keys[] = {
     BOOL("", json, "off", "Print JSON."),
 };
 
-enum action { PULL, LIST, REMOVE };
+enum action { PULL, LIST, REMOVE, RM }; // RM: as `sessions` spells it
 
 static const char *action_name(int i) {
-    static const char *const names[] = {"pull", "list", "remove"};
-    return i < 3 ? names[i] : NULL;
+    static const char *const names[] = {"pull", "list", "remove", "rm"};
+    return i <= RM ? names[i] : NULL;
 }
 
 static int pull(const struct settings *s, const struct hub_place *p, const struct hub_name *n,
@@ -60,6 +60,8 @@ static int list(const struct settings *s, const struct hub_place *p, struct err 
     int rc = hub_cached_read(&l, p, err);
     if (rc == 0 && s->json) {
         rc = print_json(p, &l, err);
+    } else if (rc == 0 && l.n == 0) {
+        printf("no models in %s\n", p->cache);
     } else if (rc == 0) {
         printf("%-56s %-12s %12s  %s\n", "NAME", "FORMAT", "SIZE", "COMMIT");
         for (size_t i = 0; i < l.n; i++) print(&l.items[i]);
@@ -108,7 +110,8 @@ const struct cli_command command_models = {
     .about =
         "pull    download what is missing of a model, or a newer commit, and print its path\n"
         "list    list the models in the cache: name, format, size, commit\n"
-        "remove  remove a model: of NAME:QUANT that file, of NAME@REVISION that snapshot\n\n"
+        "remove  (or rm) remove a model: of NAME:QUANT that file, of NAME@REVISION that "
+        "snapshot\n\n"
         "NAME is ORG/NAME[:QUANT][@REVISION]. With a quant (Q4_K_M) it means the GGUF file that\n"
         "ends in it, without one the model in safetensors; the revision is a branch, a tag or a\n"
         "commit. --model of all commands takes such names too, and downloads only what the cache\n"

@@ -51,6 +51,10 @@ static void format_time(int64_t ms, char out[20]) {
     strftime(out, 20, "%Y-%m-%d %H:%M:%S", localtime_r(&seconds, &tm));
 }
 
+static const char *plural(int64_t n) {
+    return n == 1 ? "" : "s";
+}
+
 struct listing {
     struct json_writer *w; // NULL: as text
     int64_t n;
@@ -66,8 +70,9 @@ static int list_one(void *ctx, const struct session_record *row) {
         protocol_put_session(l->w, NULL, &view);
     } else {
         format_time(row->updated_ms, when);
-        printf("%-32s  %s  %5lld turns  %7lld tokens  ", row->id, when, (long long)row->n_turns,
-               (long long)row->n_tokens);
+        printf("%-32s  %s  %5lld turn%-1s  %7lld token%-1s  ", row->id, when,
+               (long long)row->n_turns, plural(row->n_turns), (long long)row->n_tokens,
+               plural(row->n_tokens));
         terminal_line(stdout, row->title, strlen(row->title));
     }
     return 0;
@@ -159,8 +164,8 @@ static int show_text(const struct stored_session *stored, const struct session_v
     printf("%s: ", view->rec.id);
     terminal_line(stdout, view->rec.title, strlen(view->rec.title));
     terminal_write(stdout, view->rec.model, strlen(view->rec.model));
-    printf(", %lld turns, %lld of %lld tokens, memory %d with %d sinks\n",
-           (long long)view->rec.n_turns, (long long)view->rec.n_tokens,
+    printf(", %lld turn%s, %lld of %lld tokens, memory %d with %d sinks\n",
+           (long long)view->rec.n_turns, plural(view->rec.n_turns), (long long)view->rec.n_tokens,
            (long long)view->rec.session_len, view->rec.memory_len, view->rec.sink_len);
     if (view->rec.prompt_hash)
         printf("prompt task: %s, %lld virtual tokens, table %s\n",
@@ -215,8 +220,9 @@ static int report_imported(const struct settings *s, const struct session_record
     struct cli_json j;
     record_session_view(r, &view);
     if (!s->json) {
-        printf("imported %s of owner %s into %s: %lld turns, %lld tokens\n", r->id, r->owner, s->db,
-               (long long)r->n_turns, (long long)r->n_tokens);
+        printf("imported %s of owner %s into %s: %lld turn%s, %lld token%s\n", r->id, r->owner,
+               s->db, (long long)r->n_turns, plural(r->n_turns), (long long)r->n_tokens,
+               plural(r->n_tokens));
         return 0;
     }
     cli_json_begin(&j);
@@ -248,7 +254,8 @@ static int import(const struct settings *s, struct archive *a, const char *path,
     struct stored_session *stored;
     struct archive_import o = {.new_id = s->new_id, .owner = owner_of(s)};
     TRY(read_import(path, &stored, err));
-    int rc = o.owner || s->keep_owner
+    // A file may name any owner; `local` is who imports: the user of this machine.
+    int rc = o.owner || s->keep_owner || strcmp(stored->rec.owner, "local") == 0
                  ? archive_import(s->db, stored, &o, err)
                  : err_set(err, E_INVAL,
                            "the file says that '%.100s' owns the session: --keep-owner imports it "
@@ -281,15 +288,13 @@ static void print_fault(const struct doctor_fault *f) {
 static void print_report(const struct doctor_report *r) {
     size_t n_repaired = r->n_faults - r->n_left;
     for (size_t i = 0; i < r->n_faults; i++) print_fault(&r->faults[i]);
-    printf("%lld session%s, ", (long long)r->n_sessions, r->n_sessions == 1 ? "" : "s");
+    printf("%lld session%s, ", (long long)r->n_sessions, plural(r->n_sessions));
     if (r->n_faults == 0)
         fputs("no faults", stdout);
     else
-        printf("%zu fault%s, %zu of them repaired", r->n_faults, r->n_faults == 1 ? "" : "s",
-               n_repaired);
+        printf("%zu fault%s, %zu of them repaired", r->n_faults, plural(r->n_faults), n_repaired);
     if (r->n_exported > 0)
-        printf(", %lld session%s exported", (long long)r->n_exported,
-               r->n_exported == 1 ? "" : "s");
+        printf(", %lld session%s exported", (long long)r->n_exported, plural(r->n_exported));
     putchar('\n');
 }
 
@@ -316,7 +321,7 @@ static int doctor(const struct settings *s, struct archive *a, const char *id, s
     if (rc == 0 && s->json) rc = print_report_json(&report, err);
     if (rc == 0 && report.n_left > 0)
         rc = err_set(err, E_CORRUPT, "%s: %zu fault%s%s%s", s->db, report.n_left,
-                     report.n_left == 1 ? "" : "s", s->repair ? " could not be repaired" : "",
+                     plural(report.n_left), s->repair ? " could not be repaired" : "",
                      s->output[0] ? ""
                      : s->repair  ? "; --output FOLDER exports readable sessions"
                                  : "; --repair repairs, --output FOLDER exports readable sessions");
@@ -341,11 +346,11 @@ static int move(const struct settings *s, struct archive *a, const char *id, str
         printf("{\"moved\":%lld,\"left\":%lld}\n", (long long)moved.n_moved,
                (long long)moved.n_left);
     else
-        printf("moved %lld session%s to %s\n", (long long)moved.n_moved,
-               moved.n_moved == 1 ? "" : "s", s->to);
+        printf("moved %lld session%s to %s\n", (long long)moved.n_moved, plural(moved.n_moved),
+               s->to);
     if (moved.n_left == 0) return 0;
     return err_set(err, E_EXISTS, "%lld session%s stayed in %s", (long long)moved.n_left,
-                   moved.n_left == 1 ? "" : "s", s->db);
+                   plural(moved.n_left), s->db);
 }
 
 static const struct action {
@@ -424,9 +429,10 @@ const struct cli_command command_sessions = {
         "show    show one session's turns\n"
         "export  print one session's complete record as JSON, or write it to a new file "
         "(--output)\n"
-        "import  import an exported session from a file or from - (standard input) for --owner, "
-        "or\n"
-        "        with --keep-owner; a server that runs on the database can open it\n"
+        "import  import an exported session from a file or from - (standard input); one of another "
+        "owner\n"
+        "        than local needs --owner or --keep-owner. A server that runs on the database can "
+        "open it\n"
         "move    move all sessions (or one, or those of --owner) unchanged to another database; "
         "not\n"
         "        while a server runs on --db. After an interruption the same command finishes it\n"

@@ -1,6 +1,7 @@
 // parley synth: writes a random checkpoint of any shape, for benchmarks and tests.
 #include "engine/model/synth.h"
 #include "ws/cli/cli.h"
+#include <stdio.h>
 #include <string.h>
 
 struct settings {
@@ -56,7 +57,9 @@ static int run(void *settings, char **words, struct err *err) {
                               .no_weights = !s->weights,
                               .progress = cli_progress,
                               .progress_ctx = "writing"};
-    return synth_write(&o, err);
+    TRY(synth_write(&o, err));
+    puts(o.out_dir); // as `models pull` prints what commands take as --model
+    return 0;
 }
 
 const struct cli_command command_synth = {

@@ -1,5 +1,6 @@
 // Messages of a request, checked and put into the form that templates take. See plan.h.
 #include "ws/completion/plan.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,21 +28,31 @@ static int set(cJSON *object, const char *key, cJSON *v) {
 
 // --- content ---
 
+// Refuses a member of a message; name_message puts the message's place in front of it.
+static int refuse(struct completion_failure *f, const char *code, const char *member,
+                  const char *what) {
+    return completion_refuse(f, code, member, "%s %s", member, what);
+}
+
 // A list of {"type":"text","text":..} becomes the joined text.
 static int join_parts(cJSON *message, const cJSON *parts, struct completion_failure *f) {
     const cJSON *part;
     struct buf text;
+    int n = 0;
     buf_init(&text, SIZE_MAX / 2);
     cJSON_ArrayForEach(part, parts) {
         const char *type = json_string(part, "type"), *words = json_string(part, "text");
         if (type && strcmp(type, "refusal") == 0) words = json_string(part, "refusal");
         if (!words) {
+            char member[32];
+            snprintf(member, sizeof member, "content[%d]", n);
             buf_release(&text);
-            return completion_refuse(f, "unsupported", "messages",
-                                     "messages may have parts of type text only, not '%.40s'",
+            return completion_refuse(f, "unsupported", member,
+                                     "%s must be a part of type text, not '%.40s'", member,
                                      type ? type : "?");
         }
         buf_addz(&text, words);
+        n++;
     }
     int rc = text.error ? E_NOMEM : set(message, "content", cJSON_CreateString(buf_z(&text)));
     buf_release(&text);
@@ -53,7 +64,7 @@ static int read_content(cJSON *message, bool may_lack, struct completion_failure
     if (cJSON_IsString(content)) return 0;
     if (cJSON_IsArray(content)) return join_parts(message, content, f);
     if (content || !may_lack)
-        return completion_refuse(f, "invalid", "messages", "messages need a content of text");
+        return refuse(f, "invalid", "content", "must be a text, or a list of text parts");
     return set(message, "content", cJSON_CreateString("")) < 0 ? completion_no_memory(f) : 0;
 }
 
@@ -66,9 +77,8 @@ static int read_custom_call(cJSON *call, struct completion_failure *f) {
     cJSON *function = cJSON_CreateObject();
     if (!name || !input) {
         cJSON_Delete(function);
-        return completion_refuse(
-            f, "invalid", "messages",
-            "tool_calls of type custom need {\"custom\":{\"name\",\"input\"}}");
+        return refuse(f, "invalid", "tool_calls",
+                      "of type custom need {\"custom\":{\"name\",\"input\"}}");
     }
     cJSON *arguments = function && cJSON_AddStringToObject(function, "name", name)
                            ? cJSON_AddObjectToObject(function, "arguments")
@@ -89,8 +99,7 @@ static int read_call(cJSON *call, struct completion_failure *f) {
     const cJSON *arguments = json_member(function, "arguments");
     const char *text = cJSON_GetStringValue(arguments);
     if (!json_string(function, "name"))
-        return completion_refuse(f, "invalid", "messages",
-                                 "tool_calls need {\"function\":{\"name\",\"arguments\"}}");
+        return refuse(f, "invalid", "tool_calls", "need {\"function\":{\"name\",\"arguments\"}}");
     if (cJSON_IsObject(arguments)) return 0;
     cJSON *value = text && text[0] ? json_parse(text, strlen(text), &json_limits_message, NULL)
                                    : cJSON_CreateObject();
@@ -104,12 +113,12 @@ static int read_call(cJSON *call, struct completion_failure *f) {
 static int read_calls(cJSON *message, struct completion_failure *f) {
     cJSON *calls = cJSON_GetObjectItemCaseSensitive(message, "tool_calls"), *call;
     if (!calls) return 0;
-    if (cJSON_IsNull(calls) || cJSON_GetArraySize(calls) == 0) {
+    if (!cJSON_IsNull(calls) && !cJSON_IsArray(calls))
+        return refuse(f, "invalid", "tool_calls", "must be an array");
+    if (!calls->child) {
         cJSON_DeleteItemFromObjectCaseSensitive(message, "tool_calls");
         return 0;
     }
-    if (!cJSON_IsArray(calls))
-        return completion_refuse(f, "invalid", "messages", "tool_calls must be an array");
     cJSON_ArrayForEach(call, calls) TRY(read_call(call, f));
     return 0;
 }
@@ -126,9 +135,7 @@ static int read_message(cJSON *message, struct completion_failure *f) {
     }
     for (int i = 0; role && i < 4; i++) known |= strcmp(role, roles[i]) == 0;
     if (!known)
-        return completion_refuse(
-            f, "invalid", "messages",
-            "messages need a role: system, developer, user, assistant or tool");
+        return refuse(f, "invalid", "role", "must be system, developer, user, assistant or tool");
     bool answer = strcmp(role, "assistant") == 0;
     TRY(read_content(message, answer, f));
     if (answer) return read_calls(message, f);
@@ -159,6 +166,15 @@ static int join(cJSON *to, cJSON *from) {
     return 0;
 }
 
+// Puts the message's place in front of the member that was refused: messages[3].content.
+static int name_message(struct completion_failure *f, int i) {
+    struct completion_failure was = *f;
+    char param[sizeof f->param];
+    if (!was.param[0]) return E_NOMEM;
+    snprintf(param, sizeof param, "messages[%d].%.70s", i, was.param);
+    return completion_refuse(f, was.code, param, "messages[%d].%s", i, was.message);
+}
+
 static int read_messages(cJSON *messages, struct completion_failure *f) {
     int n = cJSON_IsArray(messages) ? cJSON_GetArraySize(messages) : 0, i = 0;
     bool after_answer = false;
@@ -168,7 +184,7 @@ static int read_messages(cJSON *messages, struct completion_failure *f) {
                                  MESSAGES_MAX);
     for (cJSON *m = messages->child; m; m = next, i++) {
         next = m->next;
-        TRY(read_message(m, f));
+        if (read_message(m, f) < 0) return name_message(f, i);
         bool answer = message_has_role(m, "assistant"), second = answer && after_answer;
         after_answer = answer;
         if (!second) continue;

@@ -40,7 +40,8 @@ int openai_fail_model(struct completion_failure *f, const char *name) {
 
 void openai_name_param(struct completion_failure *f, const char *const names[][2]) {
     for (; (*names)[0]; names++)
-        if (strcmp((*names)[0], f->param) == 0) {
+        if (strncmp((*names)[0], f->param, strlen((*names)[0])) == 0 &&
+            strchr("[", f->param[strlen((*names)[0])])) {
             snprintf(f->param, sizeof f->param, "%s", (*names)[1]);
             return;
         }

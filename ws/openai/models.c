@@ -33,6 +33,10 @@ void openai_models_handle(void *user, struct http *h) {
 void openai_model_handle(void *user, struct http *h) {
     struct service *s = user;
     const char *name = http_path(h) + strlen("/v1/models/");
+    if (!*name) {
+        openai_models_handle(user, h);
+        return;
+    }
     const struct served_model *m = service_hold_model(s, name);
     struct completion_failure f = {.status = 0};
     struct json_writer w;
