@@ -48,8 +48,8 @@ static int take_token(struct session *s, struct turn *t, const struct engine_eve
     owner_charge_tokens(s->owner, 1, service_now(s->service));
     s->log[s->n_log++] = e->id;
     s->drawn_turn = t->rec.turn;
-    s->drawn_us[(t->n_out - 1) % SESSION_DRAWN] = e->time_us;
-    event_log_add_token(&s->events, t->rec.turn, (int64_t)t->n_out - 1);
+    s->drawn_us[(t->out.n - 1) % SESSION_DRAWN] = e->time_us;
+    event_log_add_token(&s->events, t->rec.turn, (int64_t)t->out.n - 1);
     return 0;
 }
 
@@ -61,7 +61,7 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
         routing_cancel(s, t->number);
         return;
     }
-    if (t->n_out == 1 && e->id >= 0)
+    if (t->out.n == 1 && e->id >= 0)
         t->rec.numbers.first_token_us = e->time_us - t->engine_started_us;
     bool wait = s->service->tail || s->service->o.durable == DURABLE_POWER;
     if (!wait) s->safe_seq = event_log_seq(&s->events);
@@ -144,9 +144,9 @@ static void on_done(struct session *s, struct turn *t, const struct engine_event
     char why[ENGINE_EVENT_TEXT + 1];
     snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
     note_times(s, t, e);
-    if (t->n_out) n->first_token_us += n->queue_us;
+    if (t->out.n) n->first_token_us += n->queue_us;
     n->input_tokens = t->rec.n_input;
-    n->output_tokens = (int64_t)t->n_out;
+    n->output_tokens = (int64_t)t->out.n;
     t->file_refused = e->refused;
     if (note_context(t, e, s->instance->info->width) < 0) turn_stop(t, STOP_NO_MEMORY);
     if (e->scores && !(t->scores = engine_scores_copy(e->scores))) turn_stop(t, STOP_NO_MEMORY);

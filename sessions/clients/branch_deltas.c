@@ -6,12 +6,10 @@
 // between the turn's start and its end. The end adds the same answers as versions (versions.c), which
 // every later client finds.
 #include "sessions/clients/branch_deltas.h"
-#include "base/array.h"
 #include "base/err.h"
 #include <stdlib.h>
 #include <utlist.h>
 
-#define SAMPLE_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
 // Of one joined piece, as of a joined delta (deliver.c)
 #define PIECE_TOKENS 1024
 #define PIECE_TOKENS_ALTERNATIVES 64
@@ -23,50 +21,24 @@ static int begin(struct session *s, struct turn *t) {
     t->samples = calloc((size_t)n, sizeof *t->samples);
     if (!t->samples) return E_NOMEM;
     t->n_samples = n;
-    for (int32_t i = 0; i < n; i++) buf_init(&t->samples[i].text, SAMPLE_TEXT_MAX);
+    for (int32_t i = 0; i < n; i++) drawn_tokens_init(&t->samples[i].out);
     if (s->sampled_from == TURN_NONE) s->sampled_from = t->rec.turn;
     return 0;
 }
 
-static int grow(struct sample *x, size_t n_alt) {
-    if (x->n < x->cap) return 0;
-    size_t cap = x->cap ? x->cap * 2 : 32;
-    TRY(ARRAY_RESIZE(x->ids, cap));
-    TRY(ARRAY_RESIZE(x->logprobs, cap));
-    TRY(ARRAY_RESIZE(x->text_ends, cap));
-    if (n_alt) TRY(ARRAY_RESIZE(x->alternatives, cap * n_alt));
-    x->cap = cap;
-    return 0;
-}
-
 // A turn that runs again from its start repeats tokens, which are skipped: its draws are the same.
-static int take_text(struct sample *x, const struct engine_event *e) {
-    size_t known = x->text.len > x->text_came ? x->text.len - x->text_came : 0;
-    if (known > e->text_len) known = e->text_len;
-    x->text_came += e->text_len;
-    return buf_add(&x->text, e->text + known, e->text_len - known);
-}
-
 int branch_deltas_take(struct session *s, struct turn *t, const struct engine_event *e) {
-    size_t n_alt = (size_t)t->rec.n_alternatives;
     if (!t->samples) TRY(begin(s, t));
     struct sample *x = e->branch <= t->n_samples ? &t->samples[e->branch - 1] : NULL;
     if (!x) return E_INVAL;
-    bool again = e->id >= 0 && x->n_came < x->n;
-    if (again && x->ids[x->n_came] != e->id) return E_CORRUPT;
+    bool again = e->id >= 0 && x->n_came < x->out.n;
+    if (again && x->out.ids[x->n_came] != e->id) return E_CORRUPT;
+    size_t known = x->out.text.len > x->text_came ? x->out.text.len - x->text_came : 0;
+    if (known > e->text_len) known = e->text_len;
+    x->text_came += e->text_len;
     if (e->id >= 0) x->n_came++;
-    if (e->id >= 0 && !again) TRY(grow(x, n_alt));
-    TRY(take_text(x, e));
-    if (e->id < 0 || again) return 0;
-    x->ids[x->n] = e->id;
-    x->logprobs[x->n] = e->logprob;
-    x->text_ends[x->n] = (uint32_t)x->text.len;
-    for (size_t i = 0; i < n_alt; i++) {
-        bool there = (int32_t)i < e->n_alternatives;
-        x->alternatives[x->n * n_alt + i] =
-            there ? e->alternatives[i] : (struct engine_alternative){.id = -1};
-    }
-    x->n++;
+    if (e->id < 0 || again) return buf_add(&x->out.text, e->text + known, e->text_len - known);
+    TRY(drawn_tokens_add(&x->out, e, e->text + known, e->text_len - known, t->rec.n_alternatives));
     owner_charge_tokens(s->owner, 1, service_now(s->service));
     return 0;
 }
@@ -112,7 +84,7 @@ static struct sample_cursor *cursors(struct attachment *a, const struct turn *t)
 }
 
 static bool has_more(const struct sample *x, const struct sample_cursor *c) {
-    return c->n_ids < x->n || c->text < x->text.len;
+    return c->n_ids < x->out.n || c->text < x->out.text.len;
 }
 
 // The sample of which the client has the fewest tokens; -1: it has all tokens.
@@ -132,8 +104,8 @@ bool branch_deltas_wait(const struct session *s, struct attachment *a) {
 static size_t join(const struct turn *t, const struct sample *x, const struct sample_cursor *c,
                    size_t max_text) {
     size_t most = t->rec.n_alternatives ? PIECE_TOKENS_ALTERNATIVES : PIECE_TOKENS;
-    size_t left = x->n - c->n_ids, n = left > 0;
-    while (n < left && n < most && x->text_ends[c->n_ids + n] - c->text <= max_text) n++;
+    size_t left = x->out.n - c->n_ids, n = left > 0;
+    while (n < left && n < most && x->out.text_ends[c->n_ids + n] - c->text <= max_text) n++;
     return n;
 }
 
@@ -141,19 +113,19 @@ static void fill(const struct turn *t, int32_t i, struct sample_cursor *c, size_
                  struct session_event *out) {
     const struct sample *x = &t->samples[i];
     size_t n = join(t, x, c, max_text), n_alt = (size_t)t->rec.n_alternatives;
-    size_t end = c->n_ids + n == x->n ? x->text.len : x->text_ends[c->n_ids + n - 1];
+    size_t end = c->n_ids + n == x->out.n ? x->out.text.len : x->out.text_ends[c->n_ids + n - 1];
     *out = (struct session_event){.kind = EVENT_SAMPLE,
                                   .request_id = "",
                                   .delta_turn = t->rec.turn,
                                   .branch = i + 1,
                                   .first_token = (int64_t)c->n_ids,
-                                  .text = buf_z(&x->text) + c->text,
+                                  .text = buf_z(&x->out.text) + c->text,
                                   .text_len = end - c->text,
                                   .n_ids = n,
                                   .n_alternatives = t->rec.n_alternatives};
-    if (n) out->ids = x->ids + c->n_ids;
-    if (n && t->rec.logprobs) out->logprobs = x->logprobs + c->n_ids;
-    if (n && n_alt) out->alternatives = x->alternatives + c->n_ids * n_alt;
+    if (n) out->ids = x->out.ids + c->n_ids;
+    if (n && t->rec.logprobs) out->logprobs = x->out.logprobs + c->n_ids;
+    if (n && n_alt) out->alternatives = x->out.alternatives + c->n_ids * n_alt;
     c->n_ids += n;
     c->text = end;
 }

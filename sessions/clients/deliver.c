@@ -117,14 +117,14 @@ void deliver_committed(struct session *s, struct pending *p) {
 static int64_t join_tokens(const struct turn *t, int64_t first, int64_t max, size_t max_text) {
     size_t start = turn_text_end(t, first);
     int64_t n = 1;
-    while (n < max && t->text_ends[first + n] - start <= max_text) n++;
+    while (n < max && t->out.text_ends[first + n] - start <= max_text) n++;
     return n;
 }
 
 // When the token was drawn, if this client was waiting for it; 0: it was not.
 static int64_t drawn_at(const struct session *s, const struct turn *t, int64_t token,
                         const struct attachment *a) {
-    if (t->rec.turn != s->drawn_turn || token + SESSION_DRAWN < (int64_t)t->n_out) return 0;
+    if (t->rec.turn != s->drawn_turn || token + SESSION_DRAWN < (int64_t)t->out.n) return 0;
     int64_t us = s->drawn_us[token % SESSION_DRAWN];
     return us >= a->since_us ? us : 0;
 }
@@ -142,13 +142,14 @@ static int64_t fill_delta(const struct session *s, const struct event_entry *e, 
     out->kind = EVENT_DELTA;
     out->delta_turn = t->rec.turn;
     out->drawn_us = drawn_at(s, t, first, a);
-    out->text = buf_z(&t->text) + start;
+    out->text = buf_z(&t->out.text) + start;
     out->text_len = end - start;
-    out->ids = t->ids + first;
-    out->logprobs = t->rec.logprobs ? t->logprobs + first : NULL;
+    out->ids = t->out.ids + first;
+    out->logprobs = t->rec.logprobs ? t->out.logprobs + first : NULL;
     out->n_ids = (size_t)n;
     out->n_alternatives = t->rec.n_alternatives;
-    if (t->alternatives) out->alternatives = t->alternatives + first * t->rec.n_alternatives;
+    if (t->out.alternatives)
+        out->alternatives = t->out.alternatives + first * t->rec.n_alternatives;
     return from + n - 1;
 }
 
@@ -156,12 +157,12 @@ static void fill_turn_event(const struct session *s, const struct event_record *
                             struct session_event *out) {
     const struct turn *t = session_turn(s, e->turn);
     bool done = e->kind == EVENT_DONE;
-    turn_view_fill(t, done ? (int64_t)t->n_out : 0, done, &out->turn);
+    turn_view_fill(t, done ? (int64_t)t->out.n : 0, done, &out->turn);
     out->turn.state = done ? TURN_DONE : e->kind == EVENT_QUEUED ? TURN_QUEUED : TURN_RUNNING;
     if (!done) return;
     out->reason = e->reason[0] ? e->reason : NULL;
     out->turn.scores = t->scores;
-    size_t told = turn_text_end(t, (int64_t)t->n_out);
+    size_t told = turn_text_end(t, (int64_t)t->out.n);
     out->turn.text += told;
     out->turn.text_len -= told;
 }

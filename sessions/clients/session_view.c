@@ -33,7 +33,7 @@ static bool end_visible(const struct turn *t, int64_t limit) {
 void session_turn_view(const struct session *s, const struct turn *t, struct turn_view *out) {
     int64_t limit = session_tellable(s);
     bool done = end_visible(t, limit);
-    int64_t n = done ? (int64_t)t->n_out : event_log_tokens_upto(&s->events, t->rec.turn, limit);
+    int64_t n = done ? (int64_t)t->out.n : event_log_tokens_upto(&s->events, t->rec.turn, limit);
     turn_view_fill(t, n, done, out);
     out->seq_last = done ? t->rec.seq_last : limit;
 }
@@ -118,7 +118,7 @@ static int64_t visible_tokens(const struct session *s, int64_t head, int64_t lim
     for (const struct turn *t; (t = session_turn(s, head)); head = t->rec.parent) {
         if (t->rec.log_first < 0) continue;
         int64_t n_told = end_visible(t, limit)
-                             ? (int64_t)t->n_out
+                             ? (int64_t)t->out.n
                              : event_log_tokens_upto(&s->events, t->rec.turn, limit);
         return t->rec.log_first + t->rec.n_input + n_told;
     }

@@ -55,7 +55,7 @@ static void tell(struct session *s, const struct turn *t, enum failover_why why)
     struct attachment *a, *next;
     metric_add(ss->m_failovers[why], 1);
     log_info("turn.moved", "session=%s turn=%lld reason=%s tokens=%zu", s->rec.id,
-             (long long)t->rec.turn, reasons[why], t->n_out);
+             (long long)t->rec.turn, reasons[why], t->out.n);
     if (!ss->cb.on_moved || ss->closing || !session_turn_visible(s, t)) return;
     DL_FOREACH_SAFE(s->attachments, a, next) { // it may end its connection
         ss->cb.on_moved(ss->cb.ctx, a->client, s, t->rec.turn, reasons[why]);
@@ -64,7 +64,7 @@ static void tell(struct session *s, const struct turn *t, enum failover_why why)
 
 static void note_failure(struct turn *t) {
     if (!t->begun) return; // it waited in the queue
-    t->n_lost = t->n_out > t->n_before ? 1 : t->n_lost + 1;
+    t->n_lost = t->out.n > t->n_before ? 1 : t->n_lost + 1;
 }
 
 static void give_up(struct session *s, struct turn *t, const char *why, size_t len) {
@@ -78,8 +78,8 @@ static void give_up(struct session *s, struct turn *t, const char *why, size_t l
 
 // False: it has tried often enough.
 static bool tries_again(struct session *s, struct turn *t) {
-    t->n_short = t->n_out > t->n_before ? 1 : t->n_short + 1;
-    t->n_before = t->n_out;
+    t->n_short = t->out.n > t->n_before ? 1 : t->n_short + 1;
+    t->n_before = t->out.n;
     s->retry_us = service_now(s->service) + (SHORT_US << t->n_short) / 2;
     s->wants_room = false;
     service_timers_changed(s);
@@ -118,7 +118,7 @@ void failover_diverged(struct session *s, struct turn *t) {
 bool failover_repeats(struct session *s, struct turn *t, const struct engine_event *e) {
     if (t->n_again > 0 && (t->n_came_again < t->n_again || e->id < 0)) {
         if (e->id < 0 && t->n_came_again > t->n_again) return false;
-        if (e->id >= 0 && e->id != t->ids[t->n_came_again]) {
+        if (e->id >= 0 && e->id != t->out.ids[t->n_came_again]) {
             failover_diverged(s, t);
         } else if (e->id >= 0) {
             t->n_came_again++;

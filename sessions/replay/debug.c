@@ -33,7 +33,7 @@ static bool refused(struct session *s, const struct request *r) {
         refuse(ss, r, "invalid", "the turn has not ended");
     else if (turn_was_edited(&t->rec))
         refuse(ss, r, "invalid", REPLAY_EDITED);
-    else if (t->rec.branch && t->n_out > 0 && !rerun_ended_by_itself(&t->rec))
+    else if (t->rec.branch && t->out.n > 0 && !rerun_ended_by_itself(&t->rec))
         refuse(ss, r, "invalid",
                "the search for this answer was cut short: where it was cut decides which answer it "
                "has");

@@ -8,7 +8,7 @@
 #include <string.h>
 
 static bool is_saved(const struct turn *t) {
-    return t->storage != TURN_UNSAVED && t->version == t->saved_version && t->n_saved >= t->n_out;
+    return t->storage != TURN_UNSAVED && t->version == t->saved_version && t->n_saved >= t->out.n;
 }
 
 // An automatic title is made of the first words, which may be gone now.

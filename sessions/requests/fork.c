@@ -74,7 +74,7 @@ static int copy_turn(struct session *to, const struct turn *from) {
     t->rec.seq_first = t->rec.seq_last = 1;
     turn_forget_words(&t->rec);
     t->state = TURN_DONE;
-    t->n_out = t->cap = t->n_saved = from->n_out;
+    t->out.n = t->out.cap = t->n_saved = from->out.n;
     t->storage = TURN_SLIM;
     if (tree_add_turn(to, t) < 0) {
         turn_free(t);

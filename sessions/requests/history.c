@@ -142,7 +142,7 @@ int history_fill(struct session *s, const struct stored_session *got) {
         if (!old || old->storage != TURN_SLIM) continue;
         struct turn *t = turn_new();
         int rc = t ? turn_restore(t, &got->turns[i]) : E_NOMEM;
-        if (rc == 0 && t->n_out != old->n_out) rc = E_CORRUPT;
+        if (rc == 0 && t->out.n != old->out.n) rc = E_CORRUPT;
         if (rc < 0) {
             turn_free(t);
             return rc;

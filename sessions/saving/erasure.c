@@ -124,7 +124,7 @@ static void empty(struct turn *t) {
     if (t->storage != TURN_SLIM) turn_slim(t);
     turn_forget_words(&blank);
     t->rec = blank;
-    t->n_out = t->cap = t->n_saved = 0;
+    t->out.n = t->out.cap = t->n_saved = 0;
     t->said = 0;
     t->children = (struct turn_children){.first = TURN_NONE, .last = TURN_NONE};
 }

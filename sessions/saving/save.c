@@ -47,7 +47,7 @@ void save_tokens(struct session *s) {
 }
 
 static bool turn_wants_save(const struct turn *t) {
-    return t->version != t->saved_version || t->n_saved < t->n_out;
+    return t->version != t->saved_version || t->n_saved < t->out.n;
 }
 
 bool save_wanted(const struct session *s) {
@@ -75,7 +75,7 @@ static int fill_turn(const struct turn *t, struct turn_save *out) {
     } else {
         out->kind = t->storage == TURN_UNSAVED ? TURN_INSERT : TURN_SET;
         TRY(turn_record_copy(&out->rec, &t->rec));
-        out->rec.n_output = (int64_t)t->n_out;
+        out->rec.n_output = (int64_t)t->out.n;
     }
     if (t->rec.log_first < 0) return 0;
     return turn_copy_run(t, out->whole ? 0 : t->n_saved, out->whole, &out->tokens);

@@ -63,7 +63,7 @@ static size_t n_safe_or_saved(const struct turn *t) {
 static int put_tokens(struct sessions *ss, const struct session *s) {
     for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];
-        if (t->n_out > n_safe_or_saved(t)) TRY(put_from(ss, s, t, n_safe_or_saved(t)));
+        if (t->out.n > n_safe_or_saved(t)) TRY(put_from(ss, s, t, n_safe_or_saved(t)));
     }
     return 0;
 }
@@ -83,7 +83,7 @@ void tail_writer_tokens(struct sessions *ss) {
     say(ss, rc, &err, tail_bytes(ss->tail) > before);
     for (struct session *s = ss->touched; rc == 0 && s; s = s->touched_next) {
         for (size_t i = (size_t)s->dirty_from; i < s->n_turns; i++)
-            s->turns[i]->n_safe = s->turns[i]->n_out;
+            s->turns[i]->n_safe = s->turns[i]->out.n;
         s->safe_seq = event_log_seq(&s->events);
     }
     if (tail_bytes(ss->tail) > TAIL_BYTES) tail_writer_trim(ss, false);

@@ -39,7 +39,7 @@ static int restore_path(struct session *s) {
 static int restore_deltas(struct session *s, int64_t upto, int64_t turn, int64_t *token) {
     const struct turn *t = session_turn(s, turn);
     for (int64_t seq = event_log_seq(&s->events) + 1; seq <= upto; seq++) {
-        if (!t || *token >= (int64_t)t->n_out) return E_CORRUPT;
+        if (!t || *token >= (int64_t)t->out.n) return E_CORRUPT;
         if (event_log_add_token(&s->events, turn, (*token)++) < 0) return E_NOMEM;
     }
     return 0;

@@ -41,17 +41,17 @@ void tree_unlink(struct session *s, struct turn *t) {
 int64_t tree_log_end(const struct session *s, int64_t turn) {
     const struct turn *t;
     for (; (t = session_turn(s, turn)); turn = t->rec.parent)
-        if (t->rec.log_first >= 0) return t->rec.log_first + t->rec.n_input + (int64_t)t->n_out;
+        if (t->rec.log_first >= 0) return t->rec.log_first + t->rec.n_input + (int64_t)t->out.n;
     return 0;
 }
 
 int32_t tree_last_id(const struct session *s, int64_t turn) {
     const struct turn *t;
     for (; (t = session_turn(s, turn)); turn = t->rec.parent) {
-        int64_t n = t->rec.log_first < 0 ? 0 : t->rec.n_input + (int64_t)t->n_out;
+        int64_t n = t->rec.log_first < 0 ? 0 : t->rec.n_input + (int64_t)t->out.n;
         if (n == 0) continue;
         if (t->on_path) return s->log[t->rec.log_first + n - 1];
-        return t->n_out ? t->ids[t->n_out - 1] : t->rec.input_ids[t->rec.n_input - 1];
+        return t->out.n ? t->out.ids[t->out.n - 1] : t->rec.input_ids[t->rec.n_input - 1];
     }
     return -1;
 }
@@ -100,7 +100,7 @@ static void copy_ids(const struct session *s, int64_t from, int64_t above, int32
         const struct turn_record *r = &t->rec;
         if (r->log_first >= 0) {
             if (r->n_input) memcpy(log + r->log_first, r->input_ids, (size_t)r->n_input * 4);
-            if (t->n_out) memcpy(log + r->log_first + r->n_input, t->ids, t->n_out * 4);
+            if (t->out.n) memcpy(log + r->log_first + r->n_input, t->out.ids, t->out.n * 4);
         }
         from = r->parent;
     }

@@ -9,6 +9,47 @@
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
 
+void drawn_tokens_init(struct drawn_tokens *d) {
+    *d = (struct drawn_tokens){0};
+    buf_init(&d->text, TURN_TEXT_MAX);
+}
+
+void drawn_tokens_release(struct drawn_tokens *d) {
+    free(d->ids);
+    free(d->logprobs);
+    free(d->text_ends);
+    free(d->alternatives);
+    buf_release(&d->text);
+    d->ids = NULL, d->logprobs = NULL, d->text_ends = NULL, d->alternatives = NULL;
+}
+
+static int grow(struct drawn_tokens *d, size_t n_alt) {
+    if (d->n < d->cap) return 0;
+    size_t cap = d->cap ? d->cap * 2 : 32;
+    TRY(ARRAY_RESIZE(d->ids, cap));
+    TRY(ARRAY_RESIZE(d->logprobs, cap));
+    TRY(ARRAY_RESIZE(d->text_ends, cap));
+    if (n_alt) TRY(ARRAY_RESIZE(d->alternatives, cap * n_alt));
+    d->cap = cap;
+    return 0;
+}
+
+int drawn_tokens_add(struct drawn_tokens *d, const struct engine_event *e, const char *text,
+                     size_t len, int32_t n_alternatives) {
+    size_t n_alt = (size_t)n_alternatives;
+    TRY(grow(d, n_alt));
+    TRY(buf_add(&d->text, text, len));
+    d->ids[d->n] = e->id;
+    d->logprobs[d->n] = e->logprob;
+    d->text_ends[d->n] = (uint32_t)d->text.len;
+    for (size_t i = 0; i < n_alt; i++)
+        d->alternatives[d->n * n_alt + i] = (int32_t)i < e->n_alternatives
+                                                ? e->alternatives[i]
+                                                : (struct engine_alternative){.id = -1};
+    d->n++;
+    return 0;
+}
+
 void turn_stop(struct turn *t, enum turn_stop why) {
     if (t->stop < why) t->stop = why;
 }
@@ -20,21 +61,14 @@ bool turn_waits(const struct turn *t) {
 struct turn *turn_new(void) {
     struct turn *t = calloc(1, sizeof *t);
     if (!t) return NULL;
-    buf_init(&t->text, TURN_TEXT_MAX);
+    drawn_tokens_init(&t->out);
     t->rec.log_first = -1;
     t->rec.parent = t->older = t->newer = t->children.first = t->children.last = TURN_NONE;
     return t;
 }
 
 void turn_free_samples(struct turn *t) {
-    for (int32_t i = 0; i < t->n_samples; i++) {
-        struct sample *x = &t->samples[i];
-        free(x->ids);
-        free(x->logprobs);
-        free(x->text_ends);
-        free(x->alternatives);
-        buf_release(&x->text);
-    }
+    for (int32_t i = 0; i < t->n_samples; i++) drawn_tokens_release(&t->samples[i].out);
     free(t->samples);
     t->samples = NULL;
     t->n_samples = 0;
@@ -55,11 +89,7 @@ void turn_free(struct turn *t) {
     free(t->input.ids);
     free(t->expected);
     free(t->scores);
-    free(t->ids);
-    free(t->logprobs);
-    free(t->text_ends);
-    free(t->alternatives);
-    buf_release(&t->text);
+    drawn_tokens_release(&t->out);
     free(t);
 }
 
@@ -76,16 +106,16 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     struct token_run *r = &stored->tokens;
     if ((int64_t)r->n != stored->rec.n_output || !ends_fit(r)) return E_CORRUPT;
     if (r->n && stored->rec.n_alternatives > 0 && !r->alternatives) return E_CORRUPT;
-    TRY(buf_add(&t->text, r->text ? r->text : "", r->text_len));
+    TRY(buf_add(&t->out.text, r->text ? r->text : "", r->text_len));
     t->rec = stored->rec;
     stored->rec = (struct turn_record){0};
     t->state = TURN_DONE;
-    t->ids = r->ids;
-    t->logprobs = r->logprobs;
-    t->text_ends = r->text_ends;
-    t->alternatives = r->alternatives;
+    t->out.ids = r->ids;
+    t->out.logprobs = r->logprobs;
+    t->out.text_ends = r->text_ends;
+    t->out.alternatives = r->alternatives;
     r->ids = NULL, r->logprobs = NULL, r->text_ends = NULL, r->alternatives = NULL;
-    t->n_out = t->cap = t->n_saved = r->n;
+    t->out.n = t->out.cap = t->n_saved = r->n;
     t->storage = TURN_STORED;
     turn_note_input(t);
     return 0;
@@ -111,64 +141,35 @@ void turn_slim(struct turn *t) {
     t->n_expected = 0;
     free(t->scores);
     t->scores = NULL;
-    free(t->ids);
-    free(t->logprobs);
-    free(t->text_ends);
-    free(t->alternatives);
-    t->ids = NULL, t->logprobs = NULL, t->text_ends = NULL, t->alternatives = NULL;
-    buf_release(&t->text);
+    drawn_tokens_release(&t->out);
     turn_free_samples(t);
     t->storage = TURN_SLIM;
 }
 
-static int grow(struct turn *t) {
-    if (t->n_out < t->cap) return 0;
-    size_t cap = t->cap ? t->cap * 2 : 32;
-    size_t n_alt = (size_t)t->rec.n_alternatives;
-    TRY(ARRAY_RESIZE(t->ids, cap));
-    TRY(ARRAY_RESIZE(t->logprobs, cap));
-    TRY(ARRAY_RESIZE(t->text_ends, cap));
-    if (n_alt) TRY(ARRAY_RESIZE(t->alternatives, cap * n_alt));
-    t->cap = cap;
-    return 0;
-}
-
 int turn_add_token(struct turn *t, const struct engine_event *e) {
-    size_t n_alt = (size_t)t->rec.n_alternatives;
-    TRY(grow(t));
-    TRY(turn_add_text(t, e->text, e->text_len));
-    t->ids[t->n_out] = e->id;
-    t->logprobs[t->n_out] = e->logprob;
-    t->text_ends[t->n_out] = (uint32_t)t->text.len;
-    for (size_t i = 0; i < n_alt; i++) {
-        bool there = (int32_t)i < e->n_alternatives;
-        t->alternatives[t->n_out * n_alt + i] =
-            there ? e->alternatives[i] : (struct engine_alternative){.id = -1};
-    }
-    t->n_out++;
-    return 0;
+    return drawn_tokens_add(&t->out, e, e->text, e->text_len, t->rec.n_alternatives);
 }
 
 int turn_add_text(struct turn *t, const char *text, size_t len) {
-    return buf_add(&t->text, text, len);
+    return buf_add(&t->out.text, text, len);
 }
 
 size_t turn_text_end(const struct turn *t, int64_t n_tokens) {
-    return n_tokens > 0 ? t->text_ends[n_tokens - 1] : 0;
+    return n_tokens > 0 ? t->out.text_ends[n_tokens - 1] : 0;
 }
 
 void turn_borrow_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
     size_t start = turn_text_end(t, (int64_t)from);
-    size_t end = to_end ? t->text.len : turn_text_end(t, (int64_t)t->n_out);
+    size_t end = to_end ? t->out.text.len : turn_text_end(t, (int64_t)t->out.n);
     *out =
-        (struct token_run){.first = (int64_t)from, .n = t->n_out - from, .text_len = end - start};
-    out->text = (char *)buf_z(&t->text) + start; // borrowed: its reader does not write
+        (struct token_run){.first = (int64_t)from, .n = t->out.n - from, .text_len = end - start};
+    out->text = (char *)buf_z(&t->out.text) + start; // borrowed: its reader does not write
     if (out->n == 0) return;
-    out->ids = t->ids + from;
-    out->logprobs = t->logprobs + from;
-    out->text_ends = t->text_ends + from;
+    out->ids = t->out.ids + from;
+    out->logprobs = t->out.logprobs + from;
+    out->text_ends = t->out.text_ends + from;
     if (t->rec.n_alternatives)
-        out->alternatives = t->alternatives + from * (size_t)t->rec.n_alternatives;
+        out->alternatives = t->out.alternatives + from * (size_t)t->rec.n_alternatives;
 }
 
 int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out) {
@@ -180,7 +181,7 @@ int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_r
 void turn_view_fill(const struct turn *t, int64_t n_tokens, bool done, struct turn_view *out) {
     record_turn_view(&t->rec, done, out);
     out->state = done ? TURN_DONE : turn_waits(t) ? TURN_QUEUED : TURN_RUNNING;
-    out->text = buf_z(&t->text);
-    out->text_len = done ? t->text.len : turn_text_end(t, n_tokens);
+    out->text = buf_z(&t->out.text);
+    out->text_len = done ? t->out.text.len : turn_text_end(t, n_tokens);
     out->numbers.output_tokens = n_tokens;
 }

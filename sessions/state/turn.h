@@ -15,14 +15,19 @@ struct turn_children {
 
 struct preparation;
 
-// Another answer of a turn that runs (sampling n), as far as it has come (branch_deltas.c).
-struct sample {
+// Tokens of an answer as they are drawn, with the text that they release.
+struct drawn_tokens {
     int32_t *ids;                            // (n)
     float *logprobs;                         // (n)
     uint32_t *text_ends;                     // (n) where each token's text ends
-    struct engine_alternative *alternatives; // (n, rec.n_alternatives) or NULL
+    struct engine_alternative *alternatives; // (n, rec.n_alternatives of the turn) or NULL
     size_t n, cap;
     struct buf text;
+};
+
+// Another answer of a turn that runs (sampling n), as far as it has come (branch_deltas.c).
+struct sample {
+    struct drawn_tokens out;
     size_t n_came, text_came; // tokens and bytes that its present instance has sent
 };
 
@@ -76,12 +81,7 @@ struct turn {
     const struct preparation *preparation; // TURN_PREPARING: the one it waits for
     // Output, token by token. While the turn is on the path in use, the session's log has the ids too; of
     // a slim turn only the log has them.
-    int32_t *ids;
-    float *logprobs;
-    uint32_t *text_ends;
-    struct engine_alternative *alternatives; // (n_out, rec.n_alternatives) or NULL
-    size_t n_out, cap;
-    struct buf text;
+    struct drawn_tokens out;
     struct sample *samples; // (n_samples) until every client has the turn's end; NULL: none
     int32_t n_samples;
     // What the database has. The turn is saved when saved_version equals version.
@@ -123,13 +123,18 @@ void turn_slim(struct turn *t);
 
 void turn_free_samples(struct turn *t); // a second call does nothing
 
+void drawn_tokens_init(struct drawn_tokens *d);
+void drawn_tokens_release(struct drawn_tokens *d); // all but n
+// The event's token, with as much of its text as is new. E_NOMEM.
+int drawn_tokens_add(struct drawn_tokens *d, const struct engine_event *e, const char *text,
+                     size_t len, int32_t n_alternatives);
 // One sampled token: its text goes behind the text that a continuation may have left.
 int turn_add_token(struct turn *t, const struct engine_event *e);
 int turn_add_text(struct turn *t, const char *text, size_t len);
 // Bytes released by the first n tokens
 size_t turn_text_end(const struct turn *t, int64_t n_tokens);
 
-// Tokens [from, n_out). With to_end the run has the text behind the last token too. Borrowed until
+// Tokens [from, out.n). With to_end the run has the text behind the last token too. Borrowed until
 // the turn grows, or copied for the store.
 void turn_borrow_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);
 int turn_copy_run(const struct turn *t, size_t from, bool to_end, struct token_run *out);

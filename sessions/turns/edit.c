@@ -79,20 +79,21 @@ static int check_room(const struct session *s, const struct turn *t, size_t n, s
 static int put_answer(struct turn *v, const struct engine *e, const char *text, size_t text_len,
                       struct input_ids *ids) {
     size_t end = 0, len;
-    v->logprobs = calloc(ids->n, sizeof *v->logprobs);
-    v->text_ends = calloc(ids->n, sizeof *v->text_ends);
-    if (!v->logprobs || !v->text_ends) return E_NOMEM;
-    TRY(buf_add(&v->text, text, text_len));
+    v->out.logprobs = calloc(ids->n, sizeof *v->out.logprobs);
+    v->out.text_ends = calloc(ids->n, sizeof *v->out.text_ends);
+    if (!v->out.logprobs || !v->out.text_ends) return E_NOMEM;
+    TRY(buf_add(&v->out.text, text, text_len));
     for (size_t i = 0; i < ids->n; i++) {
         size_t before = end;
         engine_token_bytes(e, ids->ids[i], &len);
         end = end + len < text_len && i + 1 < ids->n ? end + len : text_len;
         size_t whole = end;
         while (whole > before && whole < text_len && (text[whole] & 0xc0) == 0x80) whole--;
-        v->text_ends[i] = (uint32_t)(whole > before || i == 0 ? whole : v->text_ends[i - 1]);
+        v->out.text_ends[i] =
+            (uint32_t)(whole > before || i == 0 ? whole : v->out.text_ends[i - 1]);
     }
-    v->ids = ids->ids;
-    v->n_out = v->cap = ids->n;
+    v->out.ids = ids->ids;
+    v->out.n = v->out.cap = ids->n;
     *ids = (struct input_ids){0};
     return 0;
 }

@@ -66,7 +66,7 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
         return rc;
     }
     t->number = s->engine_turn = ss->next_turn++;
-    t->n_before = t->n_out;
+    t->n_before = t->out.n;
     t->begun = false;
     if (t->stop == STOP_YIELD) t->stop = STOP_NONE;
     return 0;
@@ -87,17 +87,17 @@ static int hand_to_engine(struct session *s, struct turn *t, const int32_t *ids,
 int turns_go_on(struct session *s, struct turn *t, struct err *err) {
     const struct sampling_params *p = &t->sampling->params;
     bool again = p->n > 1 || p->beam_width > 1;
-    struct engine_turn e = engine_turn_of(s, s->n_log - (again ? t->n_out : 0));
+    struct engine_turn e = engine_turn_of(s, s->n_log - (again ? t->out.n : 0));
     if (!e.ids) return err_set(err, E_NOMEM, "the server is out of memory");
     e.n_input = t->rec.n_input;
-    e.n_drawn = again ? 0 : (int64_t)t->n_out;
+    e.n_drawn = again ? 0 : (int64_t)t->out.n;
     e.sampling = *p;
     if (p->deadline_us > 0) { // counted from the turn's first submission
         int64_t left = p->deadline_us - (service_now(s->service) - t->submitted_us);
         e.sampling.deadline_us = left > 0 ? left : 1;
     }
     TRY(submit(s, t, &e, err));
-    t->n_again = again ? t->n_out : 0;
+    t->n_again = again ? t->out.n : 0;
     t->n_came_again = 0;
     branch_deltas_again(t);
     evict_stop(&s->service->idle, &s->idle);
@@ -485,10 +485,10 @@ void turns_prepared(struct session *s, struct preparation *p) {
 // from its start.
 static void note_told(const struct session *s, struct turn *t) {
     char *told, *shown;
-    const struct served_model *m = t->told && t->n_out > 0 ? service_model(s) : NULL;
+    const struct served_model *m = t->told && t->out.n > 0 ? service_model(s) : NULL;
     if (!m) return;
-    if (told_end(t->told, m->engine, buf_z(&t->text), t->text.len, t->ids, t->n_out, &told,
-                 &shown) < 0)
+    if (told_end(t->told, m->engine, buf_z(&t->out.text), t->out.text.len, t->out.ids, t->out.n,
+                 &told, &shown) < 0)
         return;
     free(t->rec.told);
     free(t->rec.shown);
@@ -514,7 +514,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     snprintf(r->finish_reason, sizeof r->finish_reason, "%s", reason);
     if (code) snprintf(r->error_code, sizeof r->error_code, "%s", code);
     if (message) r->error_message = record_strdup(message, &failed);
-    r->n_output = (int64_t)t->n_out;
+    r->n_output = (int64_t)t->out.n;
     note_told(s, t);
     service_add_bytes(s, turn_bytes(r));
     r->numbers.log_tokens = (int64_t)s->n_log;

@@ -36,18 +36,18 @@ static char *describe(const struct engine_branches *b, int32_t i) {
 static int copy_answer(struct turn *t, const struct engine_branch *b) {
     size_t n = (size_t)b->n;
     bool failed = false;
-    t->ids = record_memdup(b->ids, n * sizeof *b->ids, &failed);
-    t->logprobs = record_memdup(b->logprobs, n * sizeof *b->logprobs, &failed);
-    t->text_ends = record_memdup(b->text_ends, n * sizeof *b->text_ends, &failed);
+    t->out.ids = record_memdup(b->ids, n * sizeof *b->ids, &failed);
+    t->out.logprobs = record_memdup(b->logprobs, n * sizeof *b->logprobs, &failed);
+    t->out.text_ends = record_memdup(b->text_ends, n * sizeof *b->text_ends, &failed);
     if (failed) return E_NOMEM;
-    t->n_out = t->cap = n;
-    return buf_add(&t->text, b->text, b->text_len);
+    t->out.n = t->out.cap = n;
+    return buf_add(&t->out.text, b->text, b->text_len);
 }
 
 static int note_told(struct turn *v, const struct turn *t, const struct engine *e) {
-    if (!t->told || v->n_out == 0) return 0;
-    return told_end(t->told, e, buf_z(&v->text), v->text.len, v->ids, v->n_out, &v->rec.told,
-                    &v->rec.shown);
+    if (!t->told || v->out.n == 0) return 0;
+    return told_end(t->told, e, buf_z(&v->out.text), v->out.text.len, v->out.ids, v->out.n,
+                    &v->rec.told, &v->rec.shown);
 }
 
 static struct turn *version_of(const struct turn *t, const struct engine *e,
@@ -97,7 +97,7 @@ int session_answer_of(const struct session *s, int64_t turn, int32_t branch,
                       struct turn_answer *out) {
     const struct turn *v = branch > 0 ? find_answer(s, turn, branch) : NULL;
     if (!v) return E_NOTFOUND;
-    *out = (struct turn_answer){v->ids, v->logprobs, v->n_out, v->rec.finish_reason};
+    *out = (struct turn_answer){v->out.ids, v->out.logprobs, v->out.n, v->rec.finish_reason};
     return 0;
 }
 

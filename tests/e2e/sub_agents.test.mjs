@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
 import test from 'node:test';
 import WebSocket from 'ws';
-import { few, patience, Server, unlimited, until } from './harness.mjs';
+import { patience, Server, unlimited, until } from './harness.mjs';
 import { clientOf, user } from './openai_client.mjs';
 
 const model = 'demo-model', agents = 32, rounds = 3;
@@ -12,7 +12,7 @@ const schema = { type: 'object', additionalProperties: false, required: ['file']
 const system = 'You are a careful sub-agent. Read the files that you need, one at a time, and report. '.repeat(4);
 const task = (i) => `Task ${i}: find the fault in a.c and b.c.`;
 const result = (i, round) => `${round}: int f${i}(void) { return ${i * round}; }`;
-const max_tokens = few(60);
+const max_tokens = 60;
 
 /** Chat completions, streamed; every other round a call is forced. Leaves its first answer and asks again. */
 async function chat(openai, i) {

@@ -184,7 +184,7 @@ static void replays_are_equal(void **state) {
         assert_int_equal(got.kind, ANSWER_REPLAYED);
         assert_string_equal(got.request_id, "r");
         assert_int_equal(got.found.verdict, REPLAY_EQUAL);
-        assert_int_equal(got.found.n_compared, fx_session("s")->turns[turn]->n_out);
+        assert_int_equal(got.found.n_compared, fx_session("s")->turns[turn]->out.n);
     }
     assert_int_equal(got.n, 4);
     expect_nothing_left(seq);

@@ -49,12 +49,12 @@ static void it_ends_after_its_time(void **state) {
     assert_string_equal(finish(0), "");
     assert_in_range(sessions_poll(fx.ss), 1, 1000); // the loop wakes for it
     fx_advance(1000);
-    size_t said = fx_session("s")->turns[0]->n_out;
+    size_t said = fx_session("s")->turns[0]->out.n;
     fx_step(); // within one step
     assert_string_equal(finish(0), "cancelled");
     assert_string_equal(finish(1), "cancelled");
     assert_string_equal(fx_session("s")->turns[0]->rec.error_code, "client_lost");
-    assert_in_range(fx_session("s")->turns[0]->n_out, said, said + 1);
+    assert_in_range(fx_session("s")->turns[0]->out.n, said, said + 1);
     fx_attach(2, "s", 0); // the text so far is kept, and so is the cache
     fx_run();
     assert_string_equal(fx_follower(2, "s")->turns[0].error, "client_lost");

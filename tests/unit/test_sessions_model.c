@@ -186,13 +186,13 @@ static void check_log(const struct session *s) {
     for (size_t i = 0; i < s->n_turns; i++) {
         const struct turn *t = s->turns[i];
         if (t->rec.log_first < 0) {
-            assert_int_equal(t->n_out, 0);
+            assert_int_equal(t->out.n, 0);
             continue;
         }
         at = (size_t)t->rec.log_first;
         assert_memory_equal(s->log + at, t->rec.input_ids, t->rec.n_input_ids * sizeof(int32_t));
         at += t->rec.n_input_ids;
-        for (size_t k = 0; k < t->n_out; k++, at++)
+        for (size_t k = 0; k < t->out.n; k++, at++)
             assert_int_equal(s->log[at], fake_token(s->log[at - 1], (int64_t)at, t->rec.seed));
     }
     assert_int_equal(at, s->n_log);

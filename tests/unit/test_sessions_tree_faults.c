@@ -203,7 +203,7 @@ static void edits_and_deletions_are_taken_back_or_kept_whole(void **state) {
     check_copy(path);
     fx_run();
     assert_int_equal(s->head, 3);
-    assert_memory_equal(buf_z(&s->turns[3]->text), "in other words", 14);
+    assert_memory_equal(buf_z(&s->turns[3]->out.text), "in other words", 14);
     check_tree("s");
     fx_turn(1, "s", "four");
     erase("s", 1, "d2"); // off the path

@@ -33,8 +33,9 @@ static void check_tree(const char *id) {
         assert_true(t->on_path);
         if (t->rec.log_first < 0 || t->storage == TURN_SLIM) continue;
         assert_memory_equal(s->log + t->rec.log_first, t->rec.input_ids, t->rec.n_input * 4);
-        if (t->n_out)
-            assert_memory_equal(s->log + t->rec.log_first + t->rec.n_input, t->ids, t->n_out * 4);
+        if (t->out.n)
+            assert_memory_equal(s->log + t->rec.log_first + t->rec.n_input, t->out.ids,
+                                t->out.n * 4);
     }
     assert_int_equal(n_marked, n_on_path);
     assert_int_equal(s->n_log, tree_log_end(s, s->head));
