@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
         }
     const int in_unit = 1 << m.unit_shift,
               units = 8 >> m.unit_shift; // steps of 16 columns; of a chunk
-    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
     const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
     for (int from = 0; from < n; from += 8 * TILES) {
         const int tiles = min((n - from + 7) / 8, TILES);
@@ -130,7 +130,7 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
                     for (int s = 0; s < FEW_SETS; s++)
 #pragma unroll
                         for (int h = 0; h < 2; h++)
-                            code_pairs<T, KIND>(v[s][h], word_at(here.codes[s][h], word), constant,
+                            code_pairs<T, KIND>(v[s][h], word_at(here.codes[s][h], word), constants,
                                                 table);
                     uint4 columns[TILES];
 #pragma unroll
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     for (int n = 0; n < WARP_ROWS / 8; n++)
         scales[n] =
             (const scale *)t.scale[tile.expert] + scale_of_row(m, many_row(p, row0 + n * 8 + g));
-    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
     many_sums sum = {};
     many_steps(p.cols, request, [&](int s) {
         const uint32_t xs = base + (uint32_t)(s % STAGES * TILE_BYTES),
@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
                              : "=r"(codes)
                              : "r"(ws + (uint32_t)(((row0 + n * 8) * 4 + lane) * 16 + w * 4))
                              : "memory");
-                code_pairs<T, KIND>(b[n], codes, constant, table);
+                code_pairs<T, KIND>(b[n], codes, constants, table);
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int k = s * STEP + w * 32 + half * 16;

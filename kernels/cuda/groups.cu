@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(THREADS)
         }
     __syncthreads();
 
-    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
     float sum[NB][4] = {};
     for (int c0 = warp; c0 < m.chunks; c0 += AHEAD * WARPS) {
 #pragma unroll
@@ -77,8 +77,8 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 if (j % 2 == 0) {
-                    code_pairs<T, KIND>(top, word_at(low, j / 2), constant, table);
-                    code_pairs<T, KIND>(bottom, word_at(high, j / 2), constant, table);
+                    code_pairs<T, KIND>(top, word_at(low, j / 2), constants, table);
+                    code_pairs<T, KIND>(bottom, word_at(high, j / 2), constants, table);
                 }
                 const int at_pair = j % 2 * 2;
                 const uint32_t a[4] = {top[at_pair], bottom[at_pair], top[at_pair + 1],
@@ -157,11 +157,11 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t row = tile * 16 + half * 8 + lane / 4;
     if (row >= p.rows) return;
     const uint4 codes = m.codes[i];
-    const uint32_t constant = code_constant<T, KIND>(m.zero);
+    const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
 #pragma unroll
     for (int j = 0; j < 8; j++) {
         uint32_t pairs[4];
-        code_pairs<T, KIND>(pairs, word_at(codes, j / 2), constant, table);
+        code_pairs<T, KIND>(pairs, word_at(codes, j / 2), constants, table);
         const int64_t first = chunk * GROUPS_CHUNK + 16 * j;
         if (first >= p.cols) break;
         const float *s =

@@ -50,8 +50,10 @@ inline struct groups_matrix groups_matrix_of(const struct cuda_linear *a) {
     return m;
 }
 
-// What code_pairs takes off the codes, or multiplies their bits by, as two T.
-template <typename T, int KIND> __device__ __forceinline__ uint32_t code_constant(int zero);
+// What code_pairs takes off the codes, or multiplies their bits by, and what it puts above integer codes: as two T.
+struct code_constants {
+    uint32_t by, above;
+};
 template <typename T> struct code_bits;
 template <> struct code_bits<__nv_bfloat16> {
     // 128 + code, exactly; 2^127, which makes twice the number of e2m1's bits
@@ -63,10 +65,15 @@ template <> struct code_bits<__half> {
     static constexpr uint32_t above = 0x64006400u, factor = 0x78007800u;
     static constexpr float base = 1024.0f;
 };
-template <typename T, int KIND> __device__ __forceinline__ uint32_t code_constant(int zero) {
-    if (KIND == GROUPS_NUMBERS) return code_bits<T>::factor;
+template <typename T, int KIND>
+__device__ __forceinline__ struct code_constants code_constants_of(int zero) {
+    struct code_constants c;
     const float v = code_bits<T>::base + (float)zero;
-    return pack2<T>(v, v);
+    c.by = KIND == GROUPS_NUMBERS ? code_bits<T>::factor : pack2<T>(v, v);
+    // Zeros are not negative, which the compiler does not know: so this is a register. With two constants a logical
+    // operation becomes two instructions.
+    c.above = code_bits<T>::above | (uint32_t)(zero >> 31);
+    return c;
 }
 
 __device__ __forceinline__ uint32_t minus(uint32_t a, uint32_t b, __nv_bfloat16) {
@@ -96,23 +103,23 @@ __device__ __forceinline__ uint32_t times(uint32_t a, uint32_t b, __half) {
 // A word's codes as two products' operands of one row: v[0] and v[1] are k 2t, 2t + 1 and 2t + 8, 2t + 9 of
 // the first 16 columns, v[2] and v[3] of the next. table (256): pairs of a book's numbers, by two codes.
 template <typename T, int KIND>
-__device__ __forceinline__ void code_pairs(uint32_t (&v)[4], uint32_t word, uint32_t constant,
-                                           const uint32_t *table) {
+__device__ __forceinline__ void code_pairs(uint32_t (&v)[4], uint32_t word,
+                                           const struct code_constants &c, const uint32_t *table) {
     constexpr uint32_t e2m1 = 0x81c081c0u;
     if (KIND == GROUPS_BOOKS) {
 #pragma unroll
         for (int m = 0; m < 4; m++) v[m] = table[(word >> (8 * m)) & 0xff];
     } else if (KIND == GROUPS_NUMBERS) {
-        v[0] = times(word & e2m1, constant, T());
-        v[1] = times((word << 3) & e2m1, constant, T());
-        v[2] = times((word << 6) & e2m1, constant, T());
+        v[0] = times(word & e2m1, c.by, T());
+        v[1] = times((word << 3) & e2m1, c.by, T());
+        v[2] = times((word << 6) & e2m1, c.by, T());
         v[3] = times(((word << 1) & 0x80008000u) | ((word >> 5) & 0x01000100u) |
                          ((word >> 4) & 0x00c000c0u),
-                     constant, T());
+                     c.by, T());
     } else {
 #pragma unroll
         for (int m = 0; m < 4; m++)
-            v[m] = minus(((word >> (4 * m)) & 0x000f000fu) | code_bits<T>::above, constant, T());
+            v[m] = minus(((word >> (4 * m)) & 0x000f000fu) | c.above, c.by, T());
     }
 }
 

@@ -52,9 +52,9 @@ int cuda_groups_linear(const struct cuda_linear *a, cudaStream_t stream);
 // not cover. ticket: as cuda_gemv_stay's.
 int cuda_groups_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t stream);
 enum { GROUPS_STREAM_ROWS = 64 };
-// Up to GROUPS_STREAM_ROWS rows on sm_90a; a row's bits do not depend on the others or their number. Fuses no norm,
-// activation or gate. CUDA_UNSUPPORTED likewise.
-int cuda_groups_stream(const struct cuda_linear *a, cudaStream_t stream);
+// Up to GROUPS_STREAM_ROWS rows on sm_90a; a row's bits do not depend on the others, nor on their number if `same`. Fuses
+// activation and gate, but no norm. CUDA_UNSUPPORTED likewise.
+int cuda_groups_stream(const struct cuda_linear *a, bool same, cudaStream_t stream);
 // dst (rows, cols) of a->dtype. The successor in the stream starts after it.
 int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t stream);
 

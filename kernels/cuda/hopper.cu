@@ -25,17 +25,28 @@ bool hopper_here(void) {
     return d.major == 9 && d.minor == 0 && encoder();
 }
 
+static bool map_of(CUtensorMap *map, CUtensorMapDataType type, CUtensorMapSwizzle swizzle,
+                   const void *data, int64_t rows, int64_t cols, int64_t row_bytes,
+                   int32_t box_rows, int32_t box_cols) {
+    cuuint64_t dims[2] = {(cuuint64_t)cols, (cuuint64_t)rows}, strides[1] = {(cuuint64_t)row_bytes};
+    cuuint32_t box[2] = {(cuuint32_t)box_cols, (cuuint32_t)box_rows}, each[2] = {1, 1};
+    return encoder()(map, type, 2, (void *)(uintptr_t)data, dims, strides, box, each,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows, int64_t cols,
                    int64_t ld, int32_t box_rows) {
-    int size = (int)dtype_size(dtype);
-    CUtensorMapDataType type = size == 1             ? CU_TENSOR_MAP_DATA_TYPE_UINT8
-                               : dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                     : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    cuuint64_t dims[2] = {(cuuint64_t)cols, (cuuint64_t)rows},
-               strides[1] = {(cuuint64_t)(ld * size)};
-    cuuint32_t box[2] = {(cuuint32_t)(SWIZZLED_ROW / size), (cuuint32_t)box_rows}, each[2] = {1, 1};
-    return encoder()(map, type, 2, (void *)(uintptr_t)data, dims, strides, box, each,
-                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+    const int size = (int)dtype_size(dtype);
+    const CUtensorMapDataType type = size == 1             ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                     : dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
+                                                           : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    return map_of(map, type, CU_TENSOR_MAP_SWIZZLE_128B, data, rows, cols, ld * size, box_rows,
+                  SWIZZLED_ROW / size);
+}
+
+bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t words,
+                      int32_t box_rows, int32_t box_words) {
+    return map_of(map, CU_TENSOR_MAP_DATA_TYPE_UINT32, CU_TENSOR_MAP_SWIZZLE_NONE, data, rows,
+                  words, words * 4, box_rows, box_words);
 }

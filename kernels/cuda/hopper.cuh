@@ -32,6 +32,10 @@ enum { SWIZZLED_ROW = 128 }; // bytes of a tile's row in shared memory
 // (alignment).
 bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows, int64_t cols,
                    int64_t ld, int32_t box_rows);
+// Of a matrix (rows, words) of 32 bits, whose rows are multiples of 16 bytes, in boxes (box_rows, box_words) of at most 256
+// words, which lie in shared memory as they are.
+bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t words,
+                      int32_t box_rows, int32_t box_words);
 // Whether the current device runs sm_90a's code and the driver makes tensor maps.
 bool hopper_here(void);
 

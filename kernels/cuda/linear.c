@@ -81,13 +81,13 @@ static struct cuda_linear describe(const struct cuda_backend *cuda, void *y, con
 }
 
 // Few bits, in as many calls as the kernel for several rows needs.
-static int groups_by_rows(struct cuda_linear a, cudaStream_t stream) {
+static int groups_by_rows(struct cuda_linear a, bool same, cudaStream_t stream) {
+    const int32_t n = a.n, width = a.activate && a.gated ? a.rows / 2 : a.rows;
     const size_t x_row = (size_t)a.cols * dtype_size(a.dtype);
-    const size_t y_row = (size_t)a.rows * dtype_size(a.y_f32 ? DTYPE_F32 : a.dtype);
-    const int32_t n = a.n;
+    const size_t y_row = (size_t)width * dtype_size(a.y_f32 ? DTYPE_F32 : a.dtype);
     for (int32_t row = 0; row < n; row += a.n) {
         a.n = n - row < GROUPS_STREAM_ROWS ? n - row : GROUPS_STREAM_ROWS;
-        const int rc = cuda_groups_stream(&a, stream);
+        const int rc = cuda_groups_stream(&a, same, stream);
         if (rc != 0) return rc; // the first call decides for all
         a.x = (const char *)a.x + (size_t)a.n * x_row;
         a.y = (char *)a.y + (size_t)a.n * y_row;
@@ -105,12 +105,12 @@ static int multiply_groups(struct cuda_backend *cuda, struct cuda_linear *a) {
     if (a->w_dtype != DTYPE_U8) return rc;
     if (a->n == 1 && !cuda->deterministic)
         rc = cuda_groups_stay(a, next_ticket(cuda), cuda->stream);
-    const bool fused = a->norm_weight || a->activate;
-    if (rc != CUDA_UNSUPPORTED || fused) return rc;
+    if (rc != CUDA_UNSUPPORTED || a->norm_weight) return rc;
     if (cuda->deterministic || a->n <= GROUPS_ROWS) {
-        rc = groups_by_rows(*a, cuda->stream);
-        return rc == CUDA_UNSUPPORTED ? cuda_groups_linear(a, cuda->stream) : rc;
+        rc = groups_by_rows(*a, cuda->deterministic, cuda->stream);
+        return rc == CUDA_UNSUPPORTED && !a->activate ? cuda_groups_linear(a, cuda->stream) : rc;
     }
+    if (a->activate) return rc;
     TRY(cuda_groups_widen(cuda->widened, a, cuda->stream));
     cuda_groups_widened(cuda, a);
     return CUDA_UNSUPPORTED;

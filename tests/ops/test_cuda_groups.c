@@ -204,6 +204,36 @@ static void check_fused(const struct twin *w, const struct group_format *f, int3
     ops->weight_release(w->gpu, &gpu);
 }
 
+// Several rows with their gate.
+static void check_gated(const struct twin *w, const struct group_format *f, int32_t rows,
+                        int32_t cols, int32_t n) {
+    const struct backend_ops *ops = w->gpu->ops;
+    const struct group_rows s = {*f, cols, 0};
+    const struct group_source source = {*f, group_rows_fill, &s};
+    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
+    const int64_t results = (int64_t)n * rows / 2;
+    struct weight gpu;
+    struct err err = {0};
+    if (ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+    float *x = twin_floats(w, (int64_t)n * cols), *bias = op_floats(rows);
+    void *gx = twin_up(w, x, (int64_t)n * cols), *gbias = twin_up_bytes(w, bias, (size_t)rows * 4);
+    void *wide = twin_alloc(w, (size_t)results * 8), *parts = twin_alloc(w, (size_t)results * 4);
+    void *fused = twin_alloc(w, (size_t)results * 4);
+    if (gpu.dtype == DTYPE_U8) {
+        assert_int_equal(ops->linear_activate(w->gpu, fused, gx, n, &gpu, gbias, ACT_SILU, true),
+                         0);
+        assert_int_equal(ops->linear(w->gpu, LINEAR_STORE, wide, gx, n, &gpu, gbias), 0);
+        assert_int_equal(ops->activate(w->gpu, ACT_SILU, true, parts, wide, n, rows / 2), 0);
+        float *a = twin_down(w, fused, results, w->t), *b = twin_down(w, parts, results, w->t);
+        op_same_bits(a, b, results, "a linear with its gate");
+        free(a), free(b);
+    }
+    twin_free(w, gx), twin_free(w, gbias), twin_free(w, wide), twin_free(w, parts);
+    twin_free(w, fused);
+    free(x), free(bias);
+    ops->weight_release(w->gpu, &gpu);
+}
+
 static void fused(const struct twin *w) {
     static const int which[] = {0, 1, 2, 3, 5};
     op_seed(19);
@@ -215,6 +245,11 @@ static void fused(const struct twin *w) {
         check_fused(w, f, 28672, 1032, NORM_LAYER, true); // several items of a block
     }
     check_fused(w, &formats[0], 64, 8192, NORM_RMS, true); // too wide for the norm inside
+    static const int32_t counts[] = {2, 9, 33, 70};
+    for (int i = 0; i < 4; i++) {
+        check_gated(w, &formats[i], 160, 1032, counts[i]);
+        check_gated(w, &formats[which[4 - i]], 8576, 2880, counts[i]);
+    }
 }
 
 static void refusals(const struct twin *w) {
