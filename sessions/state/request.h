@@ -177,6 +177,9 @@ struct request {
             const char *token;
             size_t first; // turn of the path
         } shared;
+        struct {
+            int64_t created_ms; // when the exchange took place; 0: now
+        } write;
     };
 
     struct request *next; // used by the service

@@ -9,7 +9,8 @@
 // begins with such a turn, with an input of its own and "sent_back":true in its `branch`.
 //
 // WRITE makes a finished turn of a message and an answer that the client brings, with the `branch` {"written":true}: of
-// a conversation from elsewhere, or of one that goes on under another model or system prompt.
+// a conversation from elsewhere, or of one that goes on under another model or system prompt. A time that the client
+// brings with the turn is the turn's time, and the session's last change.
 #include "sessions/turns/edit.h"
 #include "base/err.h"
 #include "base/json.h"
@@ -173,6 +174,7 @@ static int add_take(struct session *s, struct turn *v, const struct request *r,
     }
     p->turn = v->rec.turn;
     p->seq = p->rewound_seq;
+    if (r->kind == REQUEST_WRITE) s->rec.updated_ms = v->rec.created_ms;
     service_add_bytes(s, turn_bytes(&v->rec));
     save_now(s);
     *out = p;
@@ -208,13 +210,14 @@ int edit_start(struct session *s, const struct request *r) {
 
 // --- turns that no model answered --------------------------------------------
 
-// A finished turn after `parent`: the question, its ids, and what answers it. Takes *output, and *branch (NULL: no
+// A finished turn after `parent`: the question, its ids, its time (0: now), and what answers it. Takes *output, and *branch (NULL: no
 // memory). NULL: no memory.
 static struct turn *finished_turn(struct session *s, int64_t parent, const struct turn_record *as,
                                   const char *answer, struct input_ids *output, char *branch) {
     struct turn *v = branch ? turn_new() : NULL;
     struct turn_record rec = *as;
     int64_t now_ms = service_now_ms(s->service), first = tree_log_end(s, parent);
+    int64_t at_ms = rec.created_ms && rec.created_ms < now_ms ? rec.created_ms : now_ms;
     char none[] = "", empty[] = "{}";
     rec.parent = parent;
     if (!rec.request_id) rec.request_id = none;
@@ -225,7 +228,7 @@ static struct turn *finished_turn(struct session *s, int64_t parent, const struc
     rec.n_output = (int64_t)output->n;
     rec.instance = rec.build = none;
     rec.seq_first = rec.seq_last = 1;
-    rec.created_ms = rec.started_ms = rec.ended_ms = now_ms;
+    rec.created_ms = rec.started_ms = rec.ended_ms = at_ms;
     rec.numbers = (struct turn_numbers){.input_tokens = rec.n_input,
                                         .output_tokens = rec.n_output,
                                         .log_tokens = first + rec.n_input + rec.n_output};
@@ -292,6 +295,7 @@ static struct turn *written(struct session *s, const struct request *r, int64_t 
         .input_ids = made->ids,
         .n_input_ids = n_input,
         .thinking = made->thinking,
+        .created_ms = r->write.created_ms,
     };
     output.ids = record_memdup(made->ids + n_input, output.n * sizeof *output.ids, &failed);
     if (failed) return NULL;

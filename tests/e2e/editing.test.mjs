@@ -266,6 +266,15 @@ test('a turn that a client writes is a finished turn: the conversation goes on f
   const words = 'one two three four five six seven eight nine ten\n'.repeat(few(120));
   assert.equal((await write(long, 'Count.', words)).head, 0);
   assert.equal((await state(client, long)).turns[0].text, words);
+  // A time that the client brings is the turn's and the session's; one in the future is none.
+  const old = Date.UTC(2024, 1, 29);
+  const dated = await client.open();
+  assert.equal((await write(dated, 'When?', 'Long ago.', { created_ms: old })).session.updated_ms, old);
+  assert.equal((await state(client, dated)).turns[0].created_ms, old);
+  const { sessions } = await client.ask({ type: 'session.list' });
+  assert.deepEqual([sessions.at(-1).id, sessions.at(-1).updated_ms], [dated, old], 'the oldest of the list');
+  const before = Date.now();
+  assert.ok((await write(dated, 'And now?', 'Now.', { created_ms: before + 9e9 })).session.updated_ms - before < 60000);
   // It was not sampled, and no request is half carried out.
   assert.equal((await client.request({ type: 'turn.replay', session: id, turn: 0 })).code, 'invalid');
   for (const [more, code] of [[{ text: '' }, 'invalid'], [{ after: 99 }, 'invalid'], [{ text: 'word '.repeat(6000) }, 'session_full']]) {

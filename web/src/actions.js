@@ -474,6 +474,13 @@ function planRemoval(id) {
   setList({ ids: state.list.ids.filter((other) => other !== id) });
 }
 
+// A page that closes cannot undo any more: its deletions happen now. The browser keeps a note of each until a server has
+// confirmed it, so the next page repeats what was lost on the way.
+addEventListener('pagehide', () => {
+  const planned = prefs.deletions();
+  for (const id of state.deleting) if (id in planned) tell({ type: 'session.close', session: id, delete: true });
+});
+
 /** @param {string} id */
 function restore(id) {
   kept(id);

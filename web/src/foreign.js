@@ -3,7 +3,7 @@
 // of versions, the path that was shown last is taken.
 import { t } from './text.js';
 
-/** @typedef {{role: string, text: string}} Message */
+/** @typedef {{role: string, text: string, at?: number}} Message at: in ms */
 /** @typedef {(files: Array<{name: string, text: string}>, words: string) => string} WithFiles attachments.js has it */
 /** @typedef {{title: string, at: number, system: string, exchanges: import('./rewriting.js').Exchange[]}} Conversation
  *    at: when it was last changed, in any unit that orders one file */
@@ -13,6 +13,12 @@ const NO_QUESTION = '(no message)';
 
 /** @param {any} value @returns {string} */
 const asString = (value) => (typeof value === 'string' ? value : '');
+
+/** A time in ms; these pages write seconds or ms. @param {any} time @returns {number | undefined} undefined: none */
+function inMs(time) {
+  const ms = typeof time === 'number' && time > 0 ? Math.round(time < 1e11 ? time * 1000 : time) : undefined;
+  return Number.isSafeInteger(ms) ? ms : undefined;
+}
 
 /**
  * The nodes from the root to a leaf.
@@ -46,7 +52,7 @@ function ofChatGpt({ mapping, current_node: leaf }) {
     .map(({ message }) => message)
     .filter((message) => message?.author && (message.recipient ?? 'all') === 'all' && !message.metadata?.is_visually_hidden_from_conversation)
     .filter(({ content }) => ['text', 'multimodal_text'].includes(content?.content_type))
-    .map(({ author, content }) => ({ role: author.role, text: textOf(content.parts) }));
+    .map(({ author, content, create_time: at }) => ({ role: author.role, text: textOf(content.parts), at: inMs(at) }));
 }
 
 /** @param {any} chat @returns {Message[]} */
@@ -54,8 +60,9 @@ function ofOpenWebui(chat) {
   const { messages, currentId } = chat.history ?? {};
   const path = messages && member(messages, currentId) ? pathTo((id) => member(messages, id), currentId, (node) => node.parentId) : (chat.messages ?? []);
   const system = asString(chat.system) || asString(chat.params?.system);
-  const said = path.map((/** @type {any} */ { role, content }) => ({
+  const said = path.map((/** @type {any} */ { role, content, timestamp }) => ({
     role,
+    at: inMs(timestamp),
     text: textOf(content).replace(/<details type="(?:reasoning|code_interpreter|tool_calls)"[^]*?<\/details>\s*/g, ''),
   }));
   return system ? [{ role: 'system', text: system }, ...said] : said;
@@ -67,19 +74,22 @@ function ofLlamaCpp({ conv, messages }, withFiles) {
   const last = byId.has(conv.currNode) ? conv.currNode : messages.at(-1)?.id;
   return pathTo((id) => byId.get(id), last, (message) => message.parent)
     .filter(({ type }) => type !== 'root')
-    .map(({ role, content, extra }) => {
+    .map(({ role, content, extra, timestamp }) => {
       const files = (Array.isArray(extra) ? extra : []).filter((file) => typeof file?.content === 'string');
-      return { role, text: withFiles(files.map((file) => ({ name: asString(file.name) || 'file', text: file.content })), asString(content)) };
+      return { role, at: inMs(timestamp), text: withFiles(files.map((file) => ({ name: asString(file.name) || 'file', text: file.content })), asString(content)) };
     });
 }
 
-/** Messages in pairs; of several of one side in a row, one is made. @param {Message[]} messages */
+/**
+ * Messages in pairs, each with the time of its last message; of several of one side in a row, one is made.
+ * @param {Message[]} messages
+ */
 function paired(messages) {
   /** @type {import('./rewriting.js').Exchange[]} */
   const exchanges = [];
   const system = [];
   let side = '';
-  for (const { role, text: said } of messages) {
+  for (const { role, text: said, at } of messages) {
     const text = said.trim();
     if (!text) continue;
     const last = exchanges[exchanges.length - 1];
@@ -93,7 +103,8 @@ function paired(messages) {
       if (!last) exchanges.push({ content: NO_QUESTION, text });
       else last.text += last.text ? `\n\n${text}` : text;
       side = role;
-    }
+    } else continue;
+    if (at && exchanges.length) exchanges[exchanges.length - 1].at = at;
   }
   for (const exchange of exchanges) exchange.text ||= NO_ANSWER;
   return { exchanges, system: system.join('\n\n') };
@@ -140,6 +151,8 @@ export function conversationsIn(text, withFiles) {
       if (!conversation) throw new Error(t('not a conversation'));
       const { exchanges, system } = paired(conversation.messages);
       if (!exchanges.length) throw new Error(t('no messages of text'));
+      const changed = inMs(conversation.at);
+      for (const exchange of exchanges) exchange.at ??= changed; // else the import would be its date
       return { title, at: Number(conversation.at) || 0, system, exchanges };
     } catch (error) {
       return new Error(`“${title}”: ${error instanceof Error ? error.message : error}`);

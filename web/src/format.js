@@ -8,6 +8,15 @@ export const count = (n) => String(Math.round(n)).replace(/\B(?=(\d{3})+$)/g, fo
 /** 3.14 with so many digits behind the point. @param {number} n @param {number} digits */
 export const decimal = (n, digits) => n.toFixed(digits).replace('.', forms.point);
 
+/** "38%". @param {string} number in digits */
+export const percentOf = (number) => formed(forms.percent, number);
+
+/** A value as a person writes it: 0.7, not the 0.699999988 that its 32 bits are. @param {any} value */
+export function plainValue(value) {
+  if (typeof value === 'number') return String(Number(value.toPrecision(6))).replace('.', forms.point);
+  return typeof value === 'object' ? JSON.stringify(value) : String(value);
+}
+
 /** "1 token", "2 tokens". @param {number} n @param {string} word */
 export const plural = (n, word) => `${count(n)} ${pluralWord(n, word)}`;
 
@@ -27,8 +36,8 @@ export function duration(ms) {
 
 /** Number of parameters: 14158464 -> "14M". @param {number} n */
 export function parameters(n) {
-  if (n >= 1e9) return `${decimal(n / 1e9, n < 1e10 ? 1 : 0)}B`;
-  return `${Math.max(1, Math.round(n / 1e6))}M`;
+  if (n >= 1e9) return formed(forms.billions, decimal(n / 1e9, n < 1e10 ? 1 : 0));
+  return formed(forms.millions, Math.max(1, Math.round(n / 1e6)));
 }
 
 /** "812 bytes", "3.4 kB", "1.2 MB". @param {number} bytes */

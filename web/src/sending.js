@@ -64,13 +64,22 @@ export function resend(key) {
   deliver(chat, key, pending.content);
 }
 
-/** Gives a message up. A session that this page began with it, and that has nothing else, goes too. @param {string} key */
+/** @type {Map<string, AbortController>} of the messages that are being sent, by their keys */
+const deliveries = new Map();
+
+/**
+ * Gives a message up, also one that waits for a connection. A session that this page began with it, and that has nothing
+ * else, goes too.
+ * @param {string} key
+ */
 export function discard(key) {
   const chat = currentChat();
   if (!chat) return;
   setPending(chat, key, null);
+  deliveries.get(key)?.abort();
   if (!chat.values || chat.turns.length || chat.pending.length || chat.more) return;
   const { system = null, model: name, prompt_task: task, sampling } = chat.values;
+  openings.get(chat.id)?.waits.abort();
   if (!chat.local) request({ type: 'session.close', session: chat.id, delete: true }).catch(() => {}); // then it stays, empty
   show(null);
   sessionRemoved(chat.id);
@@ -86,11 +95,13 @@ export function fitsNewSession({ room }) {
 /** @param {import('./state.js').Chat} chat @param {string} key @param {string} content */
 async function deliver(chat, key, content) {
   const timer = setTimeout(() => setPending(chat, key, { slow: true }), SLOW_MS);
+  const { signal } = newDelivery(key);
   try {
     if (chat.local) await open(chat);
+    if (signal.aborted) return;
     const answer = await request(
       { type: 'turn.start', session: chat.id, input: { content }, queue: true, request_id: key },
-      { again: true },
+      { again: true, signal },
     );
     pendingAccepted(chat, key, answer.turn);
   } catch (error) {
@@ -98,7 +109,15 @@ async function deliver(chat, key, content) {
     setPending(chat, key, { phase: 'failed', code, room, message: sentence(error) });
   } finally {
     clearTimeout(timer);
+    deliveries.delete(key);
   }
+}
+
+/** @param {string} key */
+function newDelivery(key) {
+  const delivery = new AbortController();
+  deliveries.set(key, delivery);
+  return delivery;
 }
 
 /** The members of session.open beside the id. @returns {Record<string, any>} */
@@ -113,23 +132,27 @@ function newSessionValues() {
   };
 }
 
-/** @type {Map<string, Promise<void>>} what is being opened: two messages sent at once open one session */
+/** @type {Map<string, {opened: Promise<void>, waits: AbortController}>} two messages sent at once open one session */
 const openings = new Map();
 
 /** @param {import('./state.js').Chat} chat @returns {Promise<void>} */
 function open(chat) {
-  const under = openings.get(chat.id) ?? openOnce(chat).finally(() => openings.delete(chat.id));
-  openings.set(chat.id, under);
-  return under;
+  const under = openings.get(chat.id);
+  if (under) return under.opened;
+  const waits = new AbortController();
+  const opened = openOnce(chat, waits.signal).finally(() => openings.delete(chat.id));
+  openings.set(chat.id, { opened, waits });
+  return opened;
 }
 
-/** @param {import('./state.js').Chat} chat */
-async function openOnce(chat) {
+/** @param {import('./state.js').Chat} chat @param {AbortSignal} signal */
+async function openOnce(chat, signal) {
   try {
     await request(
       { type: 'session.open', session: chat.id, ...chat.values },
       {
         again: true,
+        signal,
         fits: (frame) => frame.type === 'session.opened' && frame.session.id === chat.id,
       },
     );

@@ -142,9 +142,9 @@ export class Socket {
   /**
    * Sends a message and waits for its answer.
    * @param {any} message
-   * @param {{fits?: (frame: any) => boolean, until?: string, again?: boolean}} [how] fits: an event that answers too;
-   *   until: the type that answers in the end, however late, once another has said that it will; again: safe to send
-   *   once more, so it outlives a lost connection
+   * @param {{fits?: (frame: any) => boolean, until?: string, again?: boolean, signal?: AbortSignal}} [how] fits: an event
+   *   that answers too; until: the type that answers in the end, however late, once another has said that it will; again:
+   *   safe to send once more, so it outlives a lost connection; signal: takes it back, if it still waits for a connection
    * @returns {Promise<any>} rejects with RequestError
    */
   request(message, how = {}) {
@@ -164,6 +164,7 @@ export class Socket {
       if (!this.ready && !request.again)
         return request.reject({ code: 'disconnected', message: t('Not connected to the server.') });
       this.requests.set(key, request);
+      how.signal?.addEventListener('abort', () => this.#fail(request, { code: 'cancelled', message: '' }));
       if (this.ready) this.#sendRequest(request);
     });
   }

@@ -5,7 +5,7 @@
 /** The languages by their own names. @type {Record<string, string>} */
 export const LANGUAGES = { en: 'English', de: 'Deutsch' };
 
-/** @typedef {{thousands: string, point: string, hours: 12 | 24, day: string, date: string}} Forms */
+/** @typedef {{thousands: string, point: string, hours: 12 | 24, day: string, date: string, percent: string, millions: string, billions: string}} Forms */
 /** @typedef {{forms: Forms, plurals: Record<string, [string, string]>, words: Record<string, string>, errors: Record<string, string>}} Translation
  *   errors: the server's errors by their code: {0} is its sentence, {1} the name of the wrong value. */
 
@@ -17,7 +17,7 @@ const found = FILES[language] && (await FILES[language]().catch(() => null)); //
 const translation = found?.translation;
 
 /** How numbers and dates are written; {0} in day is the month. @type {Forms} */
-export const forms = translation?.forms ?? { thousands: ',', point: '.', hours: 12, day: '{0} {1}', date: '{0}, {1}' };
+export const forms = translation?.forms ?? { thousands: ',', point: '.', hours: 12, day: '{0} {1}', date: '{0}, {1}', percent: '{0}%', millions: '{0}M', billions: '{0}B' };
 
 /** @param {string} text @param {any[]} values */
 const filled = (text, values) => (values.length ? text.replace(/\{(\d)\}/g, (_, i) => String(values[i])) : text);

@@ -1,8 +1,8 @@
 // @ts-check
 // Deleting turns, with time to undo it. The page goes to before the turn at once and hides it; the server is asked to
-// delete it when it can no longer be restored. The browser stores what is planned: a page that closes meanwhile leaves
-// it to the next one.
-import { isCode, reload, request, sentence } from './actions.js';
+// delete it when it can no longer be restored: after a while, or when the page closes. The browser stores what is planned:
+// what a closing page could not send any more is left to the next one.
+import { isCode, reload, request, sentence, tell } from './actions.js';
 import { setTurnDeletion, turnDeletions } from './prefs.js';
 import { hideTurn, state } from './state.js';
 import { t } from './text.js';
@@ -54,6 +54,15 @@ function plan(session, turn) {
   planned.add(key);
   setTimeout(() => deleteNow(session, turn), Math.max(0, (turnDeletions()[key] ?? 0) - Date.now()));
 }
+
+// A page that closes cannot undo any more: its deletions happen now (see actions.js).
+addEventListener('pagehide', () => {
+  const stored = turnDeletions();
+  for (const key of planned) {
+    const [session, turn] = key.split(' ');
+    if (key in stored) tell({ type: 'turn.delete', session, turn: Number(turn) });
+  }
+});
 
 /** @param {string} session @param {number} turn */
 async function deleteNow(session, turn) {

@@ -15,6 +15,27 @@ export const isUnread = (session) =>
   session.state !== 'active' &&
   finished(session) > (seenTurns(session.id) ?? Infinity);
 
+/** @type {Set<string>} sessions whose answer ended while this tab was hidden */
+const ready = new Set();
+/** @type {Set<string>} */
+const answering = new Set();
+
+/** Whether an answer has ended that the user has not seen, because the tab is hidden. */
+export const answerReady = () => ready.size > 0;
+
+subscribe('session', (ids) => {
+  for (const id of ids) {
+    const active = state.sessions.get(id)?.state === 'active';
+    if (active) answering.add(id);
+    else if (answering.delete(id) && document.hidden) ready.add(id);
+  }
+});
+document.addEventListener('visibilitychange', () => {
+  if (document.hidden || !ready.size) return;
+  ready.clear();
+  touch('session');
+});
+
 function note() {
   const session = currentSession();
   const chat = currentChat();

@@ -266,7 +266,7 @@ static int decode_write(struct decoder *d) {
     TRY(get_string(d, "text", &in->answer));
     if (!in->answer) return bad(d, "bad_message", "is missing", "text");
     in->answer_len = strlen(in->answer);
-    return 0;
+    return get_int(d, "created_ms", 1, NUMBER_MAX, &d->r->write.created_ms);
 }
 
 static int decode_outline(struct decoder *d) {

@@ -61,6 +61,31 @@ longTest('a session begun while the server is away begins when it is back', asyn
   assert.match(await page.locator('.prose').last().innerText(), /42/);
 });
 
+test('a message that waits for the server can be edited and discarded, and is not sent then', async (t) => {
+  const server = await Server.start(t);
+  const page = await openPage(t, server, { expected: REFUSED });
+  await ask(page, 'My name is Zora.');
+  const id = sessionOf(page);
+  await server.stop('SIGTERM');
+  await page.waitForSelector('.banner:visible');
+  await say(page, 'To be edited.');
+  await page.click('.pending button:text-is("Edit")');
+  assert.equal(await page.inputValue('#message'), 'To be edited.');
+  await say(page, 'To be discarded.');
+  await page.click('.pending button:text-is("Discard")');
+  await page.click('.new-button');
+  await say(page, 'The first message of a chat.');
+  await page.click('.pending button:text-is("Discard")');
+  await page.waitForSelector('.suggestion');
+  const again = await Server.start(t, { db: server.db, port: server.port });
+  await page.evaluate(() => document.querySelector('.banner button').click());
+  await connected(page);
+  const client = await again.connect();
+  const { sessions } = await client.request({ type: 'session.list' });
+  assert.deepEqual(sessions.map((session) => [session.id, session.n_turns]), [[id, 1]]);
+  await client.close();
+});
+
 test('a server that dies in the middle of an answer leaves it marked and whole, and the session goes on', async (t) => {
   const server = await Server.start(t, { args: unhurried, wrap: behind });
   const { id } = await prepareSession(t, server, { sampling: ENDLESS });

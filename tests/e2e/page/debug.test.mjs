@@ -134,9 +134,34 @@ test('alternatives that were not recorded are found from where they are missed',
   await ask(page, 'Write hello world in C.');
   await lookInto(page);
   await page.locator('.token').nth(3).click();
-  await page.click('.token-detail button:has-text("Find alternatives")');
+  await page.focus('.token-detail button:has-text("Find alternatives")');
+  await page.keyboard.press('Enter');
   await page.waitForFunction(() => document.querySelectorAll('.alternative').length === 5);
+  await soon(async () => assert.equal(await page.evaluate(() => document.activeElement.dataset.index), '3', 'the focus is on the token'));
   assert.match(await page.locator('.token-detail').innerText(), /4 of/, 'of the token that was chosen');
+});
+
+test('the recorded conversation is played back, and gone through token by token', async (t) => {
+  const { id } = await prepareSession(t, server, { sampling: { temperature: 0, max_tokens: 12 } });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  for (const text of ['My name is Zora.', 'What is my name?']) await ask(page, text);
+  const records = [await recordOf(id, 0), await recordOf(id, 1)];
+  await lookInto(page);
+  await page.click('#tab-playback');
+  const scene = () => page.locator('.playback-scene').evaluate((one) => [one.querySelector('.bubble-text')?.textContent, [...one.querySelectorAll('.tokens .token')].map((token) => token.textContent.replaceAll('↵\n', '\n')).join('')]);
+  const textOf = (i, n) => records[i].tokens.slice(0, n).map((token) => token.text || `⟨${token.id}⟩`).join('');
+  await soon(async () => assert.deepEqual(await scene(), ['What is my name?', '']));
+  await page.focus('#playback');
+  for (const [key, turn, n] of [['ArrowRight', 1, 1], ['ArrowRight', 1, 2], ['Home', 0, 0], ['ArrowRight', 0, 1], ['End', 1, records[1].tokens.length]]) {
+    await page.keyboard.press(key);
+    await soon(async () => assert.deepEqual(await scene(), [records[turn].turn.input.content, textOf(turn, n)]));
+  }
+  assert.equal(await page.getAttribute('#playback', 'aria-valuetext'), `Turn 2 of 2, token ${records[1].tokens.length}`);
+  await page.click('.playback button:text-is("Previous turn")');
+  await soon(async () => assert.deepEqual(await scene(), ['What is my name?', '']));
+  await page.click('.playback button:text-is("Play")');
+  await page.waitForSelector('.playback button:text-is("Play")'); // it has come to the end
+  await soon(async () => assert.deepEqual(await scene(), ['What is my name?', textOf(1, records[1].tokens.length)]));
 });
 
 test('a replay is equal to the last bit, and tells the alternatives that were not recorded', async (t) => {

@@ -56,6 +56,25 @@ test('text and code go into the message as fenced blocks, and are chips before a
   assert.equal(await page.locator('.bubble .sent-file[open] pre').innerText(), 'See:\n```c\nint x;\n```');
 });
 
+test('a long text and files show about how many tokens they have, beside and in the meter, before they are sent', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t) });
+  const ahead = () => page.locator('.context-next').evaluate((bar) => Number.parseFloat(bar.style.width) || 0);
+  assert.equal(await ahead(), 0);
+  await page.fill('#message', 'word '.repeat(160));
+  await page.waitForSelector('.composer-hint:text-is("About 200 tokens")');
+  const text = await ahead();
+  assert.ok(text > 0, `${text}`);
+  await choose(page, ['notes.txt', 'text/plain', 'word '.repeat(160)]);
+  await page.waitForSelector('.composer-hint:text-is("About 400 tokens")');
+  assert.ok(Math.abs((await ahead()) - 2 * text) < 0.1);
+  await page.click('.context');
+  await page.waitForSelector('.context-details:has-text("about 400 tokens")');
+  await page.keyboard.press('Escape');
+  await page.click('button.send');
+  await settled(page, 1);
+  assert.equal(await ahead(), 0);
+});
+
 test('a PDF goes in as its text; its library is loaded then', async (t) => {
   const page = await openPage(t, server, { hash: await hash(t) });
   const requests = [];

@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { conversationsIn } from '../../../web/src/foreign.js';
+import { dateGroup } from '../../../web/src/format.js';
 import { longTest, shortTest as test } from '../harness.mjs';
-import { ask, connected, newContext, openPage, prepareSession, sessionOf, settled, sharedServer, turnsOf } from './browser.mjs';
+import { ask, connected, newContext, openPage, prepareSession, Server, sessionOf, settled, sharedServer, soon, turnsOf, unhurried } from './browser.mjs';
 
 const server = await sharedServer();
 
+const DAY = 86400000;
 const gpt = (role, parts, more = {}) => ({ author: { role }, content: { content_type: 'text', parts }, ...more });
 const chatGpt = {
   title: 'Marmots',
@@ -48,9 +50,9 @@ const llamaCpp = {
 test('the path that was shown last is read from each format; what is no conversation is named', () => {
   const withFiles = (files, words) => [...files.map(({ name, text }) => `${name}: ${text}`), words].join('\n');
   const read = (value) => conversationsIn(JSON.stringify(value), withFiles);
-  assert.deepEqual(read([chatGpt]), [{ title: 'Marmots', at: 1700000002.5, system: '', exchanges: [{ content: 'Where do marmots live?', text: 'In burrows.' }] }]);
-  assert.deepEqual(read([openWebui]), [{ title: 'Norway', at: 1700000001, system: 'You are brief.', exchanges: [{ content: 'Capital of Norway?', text: 'Oslo.' }] }]);
-  const files = [{ content: 'a.py: x = 1\nWhat is this?', text: 'Python.' }, { content: 'Thanks.', text: '(no answer)' }];
+  assert.deepEqual(read([chatGpt]), [{ title: 'Marmots', at: 1700000002.5, system: '', exchanges: [{ content: 'Where do marmots live?', text: 'In burrows.', at: 1700000002500 }] }]);
+  assert.deepEqual(read([openWebui]), [{ title: 'Norway', at: 1700000001, system: 'You are brief.', exchanges: [{ content: 'Capital of Norway?', text: 'Oslo.', at: 1700000001000 }] }]);
+  const files = [{ content: 'a.py: x = 1\nWhat is this?', text: 'Python.', at: 3000 }, { content: 'Thanks.', text: '(no answer)', at: 3000 }];
   assert.deepEqual(read(llamaCpp), [{ title: 'Files', at: 3, system: '', exchanges: files }]);
   assert.deepEqual(conversationsIn(`${JSON.stringify(llamaCpp)}\n${JSON.stringify(llamaCpp)}\n`, withFiles).map(({ title }) => title), ['Files', 'Files'], 'JSON lines');
   assert.deepEqual(read([chatGpt, openWebui]).map(({ title }) => title), ['Norway', 'Marmots'], 'oldest first');
@@ -89,6 +91,28 @@ test("another page's conversations become sessions that go on; what fails is sai
   const { sessions } = await client.request({ type: 'session.list', query: 'Norway' });
   assert.deepEqual(sessions.map(({ title, system_start: system }) => [title, system]), [['Norway', 'You are brief.']]);
   assert.equal((await client.request({ type: 'session.list' })).sessions.length, 2, 'nothing of the one that failed stays');
+  await client.close();
+});
+
+test('imported chats keep the dates of their messages, and stand in the list under them', async (t) => {
+  const own = await Server.start(t, { args: unhurried });
+  const [hour, now] = [3600000, Date.now()];
+  const messages = (at) => ({
+    a: { message: gpt('user', ['Hello.'], { create_time: (at - hour) / 1000 }), parent: null },
+    b: { message: gpt('assistant', ['Hello to you.'], { create_time: at / 1000 }), parent: 'a' },
+  });
+  const chat = (title, at) => ({ title, update_time: now / 1000, current_node: 'b', mapping: messages(at) });
+  const page = await openPage(t, own);
+  await importing(page, ['conversations.json', JSON.stringify([chat('Last year', now - 400 * DAY), chat('Last week', now - 5 * DAY), { ...llamaCpp, conv: { ...llamaCpp.conv, lastModified: now - 20 * DAY } }])]);
+  await page.waitForSelector('.toast:has-text("3 chats imported.")');
+  const list = () => page.locator('.group').evaluateAll((all) => all.flatMap((group) => [group.dataset.name, ...[...group.querySelectorAll('.item-title')].map((title) => title.textContent)]));
+  const wanted = ['Previous 7 days', 'Last week', 'Previous 30 days', 'Files', dateGroup(now - 400 * DAY), 'Last year'];
+  await soon(async () => assert.deepEqual(await list(), wanted));
+  await page.reload();
+  await soon(async () => assert.deepEqual(await list(), wanted));
+  const client = await own.connect();
+  const { sessions } = await client.request({ type: 'session.list', query: 'Last year' });
+  assert.equal(sessions[0].updated_ms, now - 400 * DAY);
   await client.close();
 });
 

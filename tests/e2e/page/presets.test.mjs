@@ -36,7 +36,7 @@ test('a preset is made from the keyboard, and gives a new chat its system prompt
   await page.fill('#field-temperature', '0');
   await page.fill('#field-max_tokens', '5');
   await page.click('.presets-dialog button:has-text("Save")');
-  await soon(async () => assert.equal(await page.locator('.preset .preset-text').innerText(), 'You are brief. · temperature 0 · max_tokens 5'));
+  await soon(async () => assert.equal(await page.locator('.preset .preset-text').innerText(), 'Temperature 0 · Max answer length (tokens) 5 · You are brief.'));
   await page.keyboard.press('Escape');
   await page.reload();
   await page.waitForSelector('.suggestion');
@@ -65,6 +65,7 @@ longTest('in a session a preset changes the sampling at once, and the system pro
   await page.waitForSelector('.toast:has-text("from the next message")');
   assert.deepEqual((await stored(id)).sampling, { temperature: 0 });
   await slash(page, '/');
+  assert.deepEqual(await page.locator('#slash .preset-text').allInnerTexts(), ['Temperature 0', 'You are a pirate.', 'Add, change, import, export']);
   await page.press('#message', 'ArrowDown');
   await page.press('#message', 'Enter');
   await soon(async () => assert.equal(await page.inputValue('#continue-system'), 'You are a pirate.'));
@@ -75,6 +76,7 @@ longTest('in a session a preset changes the sampling at once, and the system pro
   const copy = sessionOf(page);
   assert.equal((await stored(copy)).system, 'You are a pirate.');
   assert.equal((await stored(id)).system, null, 'the one before stays as it was');
+  assert.equal((await stored(copy)).title, `${(await stored(id)).title} (2)`, 'the list tells them apart');
   assert.deepEqual((await turnsOf(server, copy)).map(({ input, text, branch }) => [input.content, text.trim(), branch]), [
     ['My name is Zora.', first.trim(), { written: true }],
     ['What is my name?', second.trim(), { written: true }],

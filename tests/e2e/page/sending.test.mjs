@@ -54,6 +54,15 @@ longTest('before the server has said hello Send stands where it stands afterward
     if (silent) await page.routeWebSocket(/\/ws/, () => {});
     await page.goto(`${server.url}/`);
     if (!silent) await connected(page);
+    else {
+      // A message that is sent meanwhile says what it waits for, and can be taken back.
+      await say(page, 'Hello!');
+      await page.waitForSelector('.pending:has-text("Connecting… Your message will be sent then.")');
+      await page.click('.pending button:text-is("Edit")');
+      await page.waitForSelector('.pending', { state: 'detached' });
+      assert.equal(await page.inputValue('#message'), 'Hello!');
+      await page.fill('#message', '');
+    }
     const { x, y } = await page.locator('.send').boundingBox();
     await page.close();
     return [x, y];

@@ -160,6 +160,31 @@ test('deleting asks first, and the words are gone from the server', async (t) =>
   await client.close();
 });
 
+test('a page that closes while a deletion could be undone tells the server before it goes', async (t) => {
+  const { client, id } = await prepareSession(t, server, { title: 'Gone with the tab', sampling: { max_tokens: 3 } });
+  const { id: other } = await prepareSession(t, server, { title: 'A turn less', sampling: { max_tokens: 3 } });
+  for (const text of ['One.', 'Two.']) await client.turn(other, text);
+  const page = await newPage(t, await newContext(t));
+  await holdTimers(page);
+  await page.goto(`${server.url}/#s=${other}`);
+  await connected(page);
+  await settled(page, 2);
+  await page.locator('[data-action=delete]').last().focus();
+  await page.keyboard.press('Enter');
+  await page.click('.confirm .danger');
+  await page.waitForFunction(() => document.querySelectorAll('.turn .bubble').length === 1);
+  await page.click(item(id));
+  await page.waitForFunction(() => document.querySelector('h1').textContent === 'Gone with the tab');
+  await page.keyboard.press('Control+Shift+Backspace');
+  await page.click('.confirm .danger');
+  await page.waitForSelector(item(id), { state: 'detached' });
+  assert.equal((await client.request({ type: 'session.get', session: id })).type, 'session.state', 'there while it can be undone');
+  await page.close();
+  await until('the chat is gone', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
+  const { turns } = (await client.request({ type: 'session.outline', session: other }));
+  assert.deepEqual(turns.map(({ turn }) => turn), [0], 'and the turn');
+});
+
 longTest('who comes back to a chat that is being deleted is told so; who has left for another one stays there', async (t) => {
   const context = await newContext(t);
   const page = await newPage(t, context);

@@ -144,7 +144,7 @@ test('text size and what Enter does are chosen for this browser', async (t) => {
   assert.equal(await size(), '19px');
 });
 
-longTest('a long answer that ends in the background is notified, if the user asked for that', async (t) => {
+longTest('an answer that ends in the background is told by the title, and by a notification if it is long and the user asked for that', async (t) => {
   const { id, client } = await prepareSession(t, server, { title: 'Long one', sampling: { ignore_eos: true, max_tokens: 2000, temperature: 1 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await page.context().grantPermissions(['notifications']);
@@ -172,7 +172,12 @@ longTest('a long answer that ends in the background is notified, if the user ask
     await page.evaluate((ms) => Object.assign(window, { away: true, later: (window.later ?? 0) + ms }), later);
     await client.request({ type: 'turn.cancel', session: id });
     await page.waitForFunction(() => !document.querySelector('.item .dot[data-state=active], .turn[data-state=running]'));
-    await page.evaluate(() => (window.away = false));
+    await page.waitForFunction(() => document.title === '✓ Answer ready · Long one · Parley');
+    await page.evaluate(() => {
+      window.away = false;
+      document.dispatchEvent(new Event('visibilitychange'));
+    });
+    await page.waitForFunction(() => document.title === 'Long one · Parley');
   };
   await answer(20000);
   assert.deepEqual(await page.evaluate(() => [window.asked, window.notes]), [0, []], 'nothing is asked or told unasked');

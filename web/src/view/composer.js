@@ -12,7 +12,7 @@ import { t } from '../text.js';
 import { dialogOpen } from './dialog.js';
 import { field, fitText, isComposing, touchScreen } from './message_field.js';
 import { askFiles, chosenFiles, clearFiles, fileChips, moveFiles, readingFiles } from './file_chips.js';
-import { fullNotice, meters, tokensLeft } from './meters.js';
+import { fullNotice, meters, showNext, tokensLeft } from './meters.js';
 import { editLast, toEnd } from './transcript.js';
 
 const DRAFT_MS = 300;
@@ -114,13 +114,11 @@ function showButton(button, shown) {
   if (!shown && focused && !touchScreen.matches) field.focus();
 }
 
-/** Whether the message seems too long: a guess, so it hinders nothing. */
-function tooLong() {
+/** About how many tokens a long message, or one with files, has; 0 for a short one. */
+function estimated() {
   const files = chosenFiles();
-  if (field.value.length < LONG && !files.length) return '';
-  const tokens = files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
-  const left = tokensLeft();
-  return tokens > left ? t('About {0} tokens; {1} left in this chat', count(tokens), count(left)) : '';
+  if (field.value.length < LONG && !files.length) return 0;
+  return files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
 }
 
 function draw() {
@@ -139,8 +137,14 @@ function draw() {
   sendButton.setAttribute('aria-label', label);
   sendButton.title = label;
   sendButton.classList.toggle('queues', queues);
-  const warning = queues ? '' : fullNotice.hidden && chat?.phase === 'ready' ? why || tooLong() : chat ? '' : tooLong();
-  setText(hint, sendsTo ? t('Will send when the chat has loaded') : queues ? t('Will send after this answer') : warning);
+  const tokens = estimated();
+  showNext(tokens);
+  const left = tokensLeft();
+  // A guess, so it hinders nothing.
+  const tooLong = tokens > left ? t('About {0} tokens; {1} left in this chat', count(tokens), count(left)) : '';
+  const warning = queues ? '' : fullNotice.hidden && chat?.phase === 'ready' ? why || tooLong : chat ? '' : tooLong;
+  const size = tokens ? t('About {0} tokens', count(tokens)) : '';
+  setText(hint, sendsTo ? t('Will send when the chat has loaded') : queues ? t('Will send after this answer') : warning || size);
   hint.classList.toggle('notable', !!warning && !sendsTo); // a phone has room for nothing less
   return undefined;
 }

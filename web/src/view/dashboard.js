@@ -1,7 +1,7 @@
 // @ts-check
 // The server at a glance, at #/server: for the person who runs it. Live while it is on the screen.
 import { h, newMemo, setText } from '../dom.js';
-import { count, decimal, duration, parameters, plural, rate } from '../format.js';
+import { count, decimal, duration, parameters, percentOf, plural, rate } from '../format.js';
 import { byLabel, cachedModels, mean, quantile, ratePerSecond, total, watchMetrics } from '../metrics.js';
 import { state, subscribe } from '../state.js';
 import { t } from '../text.js';
@@ -15,7 +15,7 @@ const FIRST_TOKEN = 'parley_engine_time_to_first_token_seconds';
 
 const perSecond = (/** @type {number} */ value) => `${rate(value) || '0'}/s`;
 const seconds = (/** @type {number} */ value) => duration(value * 1000);
-const percent = (/** @type {number} */ value) => `${decimal(value * 100, value < 0.1 ? 1 : 0)}%`;
+const percent = (/** @type {number} */ value) => percentOf(decimal(value * 100, value < 0.1 ? 1 : 0));
 /** @param {number} bytes */
 function size(bytes) {
   const at = bytes > 0 ? Math.min(4, Math.floor(Math.log2(bytes) / 10)) : 0;

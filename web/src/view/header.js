@@ -5,6 +5,7 @@ import { parameters } from '../format.js';
 import { withPanels } from '../late.js';
 import { currentChat, currentSession, model, nextModel, state, subscribe } from '../state.js';
 import { t } from '../text.js';
+import { answerReady } from '../unread.js';
 import { renameInPlace, sessionMenu, startNew, titleOf } from './sidebar.js';
 
 const title = h('h1', { class: 'title', dir: 'auto' });
@@ -44,6 +45,12 @@ title.addEventListener('dblclick', () => {
   if (session) renameInPlace(title, session, 'title-rename', () => menu.focus());
 });
 
+/** What a tab in the background tells by its title. @param {import('../state.js').Session | null} session */
+function titleMark(session) {
+  if (session?.state === 'active') return '● ';
+  return answerReady() ? `✓ ${t('Answer ready')} · ` : '';
+}
+
 function draw() {
   const session = currentSession();
   const known = session ? model(session.model) : nextModel();
@@ -71,8 +78,7 @@ function draw() {
   const label = session ? t('Settings of this chat') : t('Settings of new chats');
   settings.setAttribute('aria-label', label);
   settings.title = label;
-  const busy = session?.state === 'active' ? '● ' : '';
-  document.title = state.current && session ? `${busy}${name} · Parley` : 'Parley';
+  document.title = `${titleMark(session)}${state.current && session ? `${name} · ` : ''}Parley`;
 }
 for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs']))
   subscribe(topic, draw);

@@ -5,7 +5,7 @@ import { addArchive, isCode, sentence, show } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { plural } from '../format.js';
 import { conversationsIn } from '../foreign.js';
-import { writeSession } from '../rewriting.js';
+import { cut, TITLE_BYTES, writeSession } from '../rewriting.js';
 import { nextModel, state } from '../state.js';
 import { t } from '../text.js';
 import { openDialog } from './dialog.js';
@@ -14,14 +14,6 @@ import { toast } from '../notices.js';
 
 const ARCHIVE_BYTES = 15 << 20; // limit of session.import
 const FILE_BYTES = 256 << 20; // of an export with many conversations
-const TITLE_BYTES = 190; // limits.title_bytes is 200
-
-/** The start of a text in so many bytes of UTF-8, in whole characters. @param {string} text @param {number} most */
-function cut(text, most) {
-  let part = text;
-  while (new TextEncoder().encode(part).length > most) part = [...part].slice(0, -Math.max(1, ([...part].length / 8) | 0)).join('');
-  return part;
-}
 
 /** @param {import('../foreign.js').Conversation} conversation @returns {Promise<string>} the session's id */
 async function write({ title, system, exchanges }) {

@@ -3,7 +3,7 @@
 import { copyText } from '../clipboard.js';
 import { fetchTurn, replayOf, replayTurn } from '../debug.js';
 import { h, iconButton } from '../dom.js';
-import { count, decimal, duration, moment, plural, rate } from '../format.js';
+import { count, decimal, duration, moment, plainValue, plural, rate } from '../format.js';
 import { currentChat } from '../state.js';
 import { errorText, t } from '../text.js';
 import { wasGiven, wasSentBack } from '../turns.js';
@@ -11,7 +11,9 @@ import { dropWhatIfs } from '../what_if.js';
 import { comparePanel, otherVersions } from './compare_panel.js';
 import { openPanel } from './dock.js';
 import { eventsPanel } from './events_panel.js';
+import { playbackPanel } from './playback_panel.js';
 import { replayPanel } from './replay_panel.js';
+import { endWord } from './server_words.js';
 import { tabbed } from './tabs.js';
 import { leastSure, legend, percent, perplexity, tokenView, visible } from './tokens.js';
 import { toast } from '../notices.js';
@@ -96,6 +98,7 @@ function show(body, session, record, close, versions) {
       ['input', t('Input')],
       ['run', t('Run')],
       ['replay', t('Replay')],
+      ['playback', t('Playback')],
       ['what-if', t('What if')],
       ...(others.length ? [/** @type {['compare', string]} */ (['compare', t('Compare')])] : []),
       ['events', t('Events')],
@@ -103,9 +106,10 @@ function show(body, session, record, close, versions) {
     draw(tab) {
       switch (tab) {
         case 'answer':
-          return answerPanel(session, record, chosen, (at) => {
+          return answerPanel(session, record, chosen, (at, focus) => {
             chosen = at;
             if (strip.querySelector('[aria-selected=true]')?.id === 'tab-answer') choose('answer');
+            if (focus) /** @type {HTMLElement | null} */ (panel.querySelector('.token[aria-selected=true]'))?.focus({ preventScroll: true });
           });
         case 'input':
           return inputPanel(record);
@@ -113,6 +117,8 @@ function show(body, session, record, close, versions) {
           return runPanel(record);
         case 'replay':
           return replayPanel(session, record);
+        case 'playback':
+          return playbackPanel(session, record.turn.turn);
         case 'what-if':
           return whatIfPanel(session, record, close);
         case 'compare':
@@ -128,7 +134,8 @@ function show(body, session, record, close, versions) {
 
 /**
  * Alternatives that were not recorded come from a replay, if it is equal.
- * @param {string} session @param {Record_} record @param {() => void} again draws the answer again
+ * @param {string} session @param {Record_} record
+ * @param {(focus: boolean) => void} again draws the answer again; focus: its token takes the focus
  */
 function finder(session, record, again) {
   const { turn } = record.turn;
@@ -136,22 +143,26 @@ function finder(session, record, again) {
   if (known?.found) return h('p', { class: 'panel-text' }, t('The replay differs, so its alternatives are not those of this answer.'));
   const note = h('p', { class: 'panel-text', role: 'status' }, t('Alternatives were not recorded.'));
   const button = h('button', { type: 'button', class: 'button small', onclick: () => find() }, t('Find alternatives'));
+  let finding = false;
   async function find() {
-    button.disabled = true;
+    if (finding) return;
+    finding = true;
+    button.setAttribute('aria-disabled', 'true'); // a disabled one would lose the focus
     note.textContent = t('Replaying this turn…');
     try {
       await replayTurn(session, turn);
-      again();
+      again(document.activeElement === button);
     } catch (error) {
       note.textContent = t('The replay failed: {0}', error instanceof Error ? error.message : error);
-      button.disabled = false;
+      button.removeAttribute('aria-disabled');
     }
+    finding = false;
   }
   if (known?.running) find();
   return h('div', null, note, button);
 }
 
-/** @param {string} session @param {Record_} record @param {number} chosen @param {(chosen: number) => void} again draws it again */
+/** @param {string} session @param {Record_} record @param {number} chosen @param {(chosen: number, focus: boolean) => void} again draws it again */
 function answerPanel(session, record, chosen, again) {
   const { tokens } = record;
   if (wasGiven(record.turn))
@@ -170,7 +181,7 @@ function answerPanel(session, record, chosen, again) {
     label: t('Tokens in the answer'),
     position: record.log_first === null ? null : record.log_first + record.input_ids.length,
     alternatives: found?.equal ? (i) => found.tokens[i]?.top : undefined,
-    missing: (at) => finder(session, record, () => again(at)),
+    missing: (at) => finder(session, record, (focus) => again(at, focus)),
     chosen,
   });
   const least = leastSure(tokens);
@@ -282,7 +293,7 @@ function runPanel(record) {
       [t('First token in'), times && duration(times.first_token_ms)],
       [t('Speed'), times?.tokens_per_second ? t('{0} tokens/s', rate(times.tokens_per_second)) : ''],
       [t('Began'), record.started_ms > 0 ? moment(record.started_ms, true) : ''],
-      [t('Finished'), record.ended_ms > 0 ? `${moment(record.ended_ms, true)}, ${turn.finish_reason ?? ''}` : ''],
+      [t('Finished'), record.ended_ms > 0 ? [moment(record.ended_ms, true), endWord(turn.finish_reason)].filter(Boolean).join(', ') : ''],
       [t('Error'), turn.error && errorText(turn.error)],
     ]),
     h('h3', null, t('Memory')),
@@ -302,7 +313,7 @@ function runPanel(record) {
             h(
               'span',
               null,
-              typeof value === 'object' ? JSON.stringify(value) : String(value),
+              plainValue(value),
               asked.has(key) && h('span', { class: 'asked' }, t('asked for by this turn')),
             ),
           ]),

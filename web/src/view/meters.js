@@ -11,6 +11,7 @@ const GAP = 6;
 
 const past = h('span', { class: 'context-past' });
 const fill = h('span', { class: 'context-fill' });
+const ahead = h('span', { class: 'context-next' });
 const value = h('span', { class: 'context-value' });
 const sees = h('span', { class: 'context-sees' });
 const details = h('div', { class: 'context-details', id: 'context-details', hidden: true });
@@ -26,7 +27,7 @@ const button = h(
   },
   h('span', { class: 'context-label' }, t('Context')),
   ' ', // between the words that the button's name contains
-  h('span', { class: 'context-bar', 'aria-hidden': 'true' }, past, fill),
+  h('span', { class: 'context-bar', 'aria-hidden': 'true' }, past, fill, ahead),
   value,
   ' ',
   sees,
@@ -101,11 +102,21 @@ function drawDetails() {
     [t('Model sees'), lost ? t('the last {0}', plural(seen, 'token')) : used ? t('all {0}', plural(used, 'token')) : t('nothing yet')],
     [t('Memory'), t('at most {0}', plural(window, 'token'))],
     [t('Cache'), cache],
+    ...(next ? [[t('Your message'), t('about {0}', plural(next, 'token'))]] : []),
   ];
   details.replaceChildren(
     h('dl', { class: 'facts-list' }, ...rows.flatMap(([name, text]) => [h('dt', null, name), h('dd', null, text)])),
   );
   place();
+}
+
+let next = 0;
+
+/** Draws what the message that is being written will add. @param {number} tokens an estimate */
+export function showNext(tokens) {
+  if (tokens === next) return;
+  next = tokens;
+  draw();
 }
 
 const noticeMemo = newMemo();
@@ -141,6 +152,7 @@ function draw() {
   button.hidden = !model() && !known; // its place stays: Send stands at the right from the start
   past.style.width = `${Math.min(100, (lost / most) * 100)}%`;
   fill.style.width = `${Math.min(100, ((used - lost) / most) * 100)}%`;
+  ahead.style.width = `${Math.min(100 - (used / most) * 100, (next / most) * 100)}%`;
   setText(value, `${count(used)} / ${count(most)}`);
   const last = lost ? t('model sees the last {0}', count(window)) : '';
   setText(sees, last);

@@ -11,14 +11,14 @@ import { addMessage } from './message_field.js';
 
 /** @typedef {import('../state.js').Pending} Pending */
 
-/** @param {Pending} pending */
-function buttonsOf(pending) {
+/** @param {Pending} pending @param {boolean} [waits] for a connection */
+function buttonsOf(pending, waits = false) {
   const { key, content, code } = pending;
   /** @param {string} label @param {() => void} onclick @param {string} [kind] */
   const button = (label, onclick, kind = '') =>
     h('button', { type: 'button', class: `button small ${kind}`, onclick }, label);
   return [
-    code !== 'session_full' && button(t('Try again'), () => resend(key)),
+    !waits && code !== 'session_full' && button(t('Try again'), () => resend(key)),
     fitsNewSession(pending) &&
       !!currentChat()?.turns.length &&
       button(t('Continue in a new chat'), () => {
@@ -44,8 +44,8 @@ function buttonsOf(pending) {
   ];
 }
 
-/** @param {Pending} pending @param {string} waitingFor */
-function pendingView(pending, waitingFor) {
+/** @param {Pending} pending @param {string} waitingFor @param {boolean} offline */
+function pendingView(pending, waitingFor, offline) {
   const failed = pending.phase === 'failed';
   return h(
     'section',
@@ -54,7 +54,7 @@ function pendingView(pending, waitingFor) {
       'article',
       { class: 'message user', 'aria-label': t('You, not sent yet') },
       h('div', { class: 'said' }, bubble(pending.content)),
-      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor),
+      !failed && waitingFor && h('div', { class: 'queued' }, waitingFor, ...(offline ? buttonsOf(pending, true) : [])),
     ),
     failed &&
       h(
@@ -78,17 +78,19 @@ let drawn = new Map();
  * @returns {boolean} whether there is a new one to be sent
  */
 export function drawPending(chat, end, viewAfter) {
-  const offline = state.connection.phase !== 'open';
+  const { phase, everOpen } = state.connection;
+  const offline = phase !== 'open';
+  const until = everOpen ? t('Will send when the server is back') : t('Connecting… Your message will be sent then.');
   const before = drawn;
   let grew = false;
   drawn = new Map();
   for (const p of chat?.pending ?? []) {
-    const waitingFor = offline ? t('Will send when the server is back') : p.slow ? t('Sending…') : '';
+    const waitingFor = offline ? until : p.slow ? t('Sending…') : '';
     const view = before.get(p.key) ?? { memo: newMemo(), element: null };
     if (!view.element && p.phase === 'sending') grew = true;
-    view.memo([waitingFor, p.phase, p.message], () => {
+    view.memo([waitingFor, offline, p.phase, p.message], () => {
       view.element?.remove();
-      view.element = pendingView(p, waitingFor);
+      view.element = pendingView(p, waitingFor, offline);
     });
     drawn.set(p.key, view);
     const element = /** @type {Element} */ (view.element);

@@ -3,6 +3,7 @@
 import { update } from '../actions.js';
 import { h, iconButton, setText } from '../dom.js';
 import { download } from '../files.js';
+import { plainValue } from '../format.js';
 import { presets, setPresets } from '../prefs.js';
 import { currentSession, model, nextChat, setFresh, state } from '../state.js';
 import { t } from '../text.js';
@@ -34,9 +35,11 @@ export async function usePreset({ name, system, sampling }) {
   else toast(t('“{0}” is used from the next message.', name));
 }
 
-/** @param {Preset} preset */
-const described = ({ system, sampling }) =>
-  [system, ...Object.entries(sampling ?? {}).map(([key, value]) => `${key} ${typeof value === 'number' ? Number(value.toPrecision(6)) : value}`)].filter(Boolean).join(' · ');
+/** A preset in a line: its values by the names of their fields, then its prompt. @param {Preset} preset */
+export function described({ system, sampling }) {
+  const labels = new Map(samplingRows(state.connection.sampling).map(({ key, label }) => [key, label]));
+  return [...Object.entries(sampling ?? {}).map(([key, value]) => `${labels.get(key) ?? key} ${plainValue(value)}`), system].filter(Boolean).join(' · ');
+}
 
 /** What a file holds, or an error that says what is wrong. @param {string} text @returns {Preset[]} */
 function parsed(text) {

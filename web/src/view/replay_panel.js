@@ -5,6 +5,7 @@ import { h, icon } from '../dom.js';
 import { count, plural } from '../format.js';
 import { RequestError } from '../socket.js';
 import { t } from '../text.js';
+import { endWord } from './server_words.js';
 import { alternatives, exact, percent, tokenView, visible } from './tokens.js';
 
 /** @typedef {import('../debug.js').Replayed} Replayed */
@@ -68,7 +69,7 @@ export function replayPanel(session, record) {
 function ending(found) {
   if (found.cut_short) return t(' The recorded answer was stopped; the comparison ends there.');
   if (found.ended_alike === false && found.finish_reason)
-    return t(' Different finish reasons: {0} recorded, {1} now.', found.finish_reason.recorded, found.finish_reason.replayed);
+    return t(' Different finish reasons: {0} recorded, {1} now.', endWord(found.finish_reason.recorded), endWord(found.finish_reason.replayed));
   return '';
 }
 

@@ -19,5 +19,18 @@ const WORDS = /** @type {Record<string, string>} */ ({
   recomputed: t('recomputed'),
 });
 
+const ENDS = /** @type {Record<string, string>} */ ({
+  eos: t('end token'),
+  stop: t('stop string'),
+  length: t('length limit'),
+  cancelled: t('stopped'),
+  interrupted: t('interrupted'),
+  deadline: t('deadline'),
+  error: t('failed'),
+});
+
+/** Why an answer ended. @param {string | null} reason */
+export const endWord = (reason) => ENDS[reason ?? ''] ?? reason ?? '';
+
 /** @param {string} word */
 export const serverWord = (word) => WORDS[word] ?? word;

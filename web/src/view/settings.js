@@ -12,6 +12,7 @@ import { openDialog } from './dialog.js';
 import { FieldError, grid, makeField, MEMORY, samplingGrid, samplingRows } from './fields.js';
 import { openManage } from './manage.js';
 import { openPresets } from './presets.js';
+import { serverWord } from './server_words.js';
 import { openShortcuts } from './shortcuts.js';
 import { tabbed } from './tabs.js';
 import { toast } from '../notices.js';
@@ -130,7 +131,7 @@ function sessionPanel(session) {
     [t('Memory'), t('{0} tokens, {1} of them from the start', count(session.memory_len), session.sink_len)],
     [t('Chat length'), t('{0} tokens', count(session.session_len))],
     ...promptFacts(session.prompt),
-    [t('State'), session.state],
+    [t('State'), serverWord(session.state)],
     [t('Id'), session.id],
   ];
   return form(

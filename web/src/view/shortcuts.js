@@ -80,8 +80,10 @@ const SHORTCUTS = [
   { keys: ['↑'], label: t('In the empty field: edit your last message') },
 ];
 
+/** @type {Record<string, string>} */
+const KEY_NAMES = { Mod: mac ? '⌘' : t('Ctrl'), Shift: mac ? '⇧' : t('Shift'), Backspace: t('Backspace') };
 /** @param {string} key */
-const keyName = (key) => (key === 'Mod' ? (mac ? '⌘' : t('Ctrl')) : key === 'Shift' && mac ? '⇧' : key);
+const keyName = (key) => KEY_NAMES[key] ?? key;
 
 /** @type {HTMLDialogElement | null} */
 let sheet = null;

@@ -4,7 +4,7 @@ import { h } from '../dom.js';
 import { presets } from '../prefs.js';
 import { t } from '../text.js';
 import { field, isComposing, writeMessage } from './message_field.js';
-import { openPresets, usePreset } from './presets.js';
+import { described, openPresets, usePreset } from './presets.js';
 
 const list = h('ul', { class: 'slash', id: 'slash', role: 'listbox', 'aria-label': t('Presets'), hidden: true });
 /** @type {Array<{label: string, text: string, run: () => void}>} */
@@ -35,7 +35,7 @@ function mark() {
 export function offer() {
   const typed = /^\/(\S*)$/u.exec(field.value)?.[1].toLowerCase();
   const fits = typed === undefined ? [] : presets().filter(({ name }) => name.toLowerCase().replace(/\s/gu, '-').includes(typed));
-  shown = fits.map((preset) => ({ label: preset.name, text: preset.system ?? '', run: () => usePreset(preset) }));
+  shown = fits.map((preset) => ({ label: preset.name, text: described(preset), run: () => usePreset(preset) }));
   if (typed !== undefined && (!typed || 'presets'.startsWith(typed))) shown.push({ label: t('Presets…'), text: t('Add, change, import, export'), run: openPresets });
   if (!shown.length) return close();
   if (!list.isConnected) field.before(list);

@@ -1,8 +1,8 @@
 // @ts-check
 // A text as tokens, shaded by probability, with details of one token. Arrow keys and the pointer select it.
 import { h } from '../dom.js';
-import { count, decimal } from '../format.js';
-import { t } from '../text.js';
+import { count, decimal, percentOf } from '../format.js';
+import { forms, t } from '../text.js';
 
 /** @typedef {import('../debug.js').Token} Token */
 /**
@@ -21,16 +21,19 @@ const doubt = (logprob) => {
   return at < 0 ? SURE.length : at;
 };
 
+/** The class of a token's shade. @param {{logprob: number}} token */
+export const shadeOf = ({ logprob }) => (Number.isFinite(logprob) ? ` doubt-${doubt(logprob)}` : '');
+
 /** @param {number | null | undefined} logprob */
 export function percent(logprob) {
   if (logprob === null || logprob === undefined) return '–';
   const p = Math.exp(logprob) * 100;
-  if (p > 0 && p < 0.01) return '<0.01%';
-  return `${p >= 99.95 ? 100 : decimal(p, p < 1 ? 2 : 1)}%`;
+  if (p > 0 && p < 0.01) return `<${percentOf(decimal(0.01, 2))}`;
+  return percentOf(p >= 99.95 ? '100' : decimal(p, p < 1 ? 2 : 1));
 }
 
 /** As many digits as a number of 32 bits needs to be told from its neighbours. @param {number} logprob */
-export const exact = (logprob) => String(Number(logprob.toPrecision(9)));
+export const exact = (logprob) => String(Number(logprob.toPrecision(9))).replace('.', forms.point);
 
 /** A token's text with visible white space. @param {{id: number, text: string}} token */
 export function visible(token) {
@@ -63,7 +66,7 @@ export const legend = () =>
     'p',
     { class: 'legend' },
     t('Probability '),
-    ...[t('over 90%'), '70%', '50%', '30%', '10%', '1%', t('less')].map((words, i) =>
+    ...[t('over {0}', percentOf('90')), ...['70', '50', '30', '10', '1'].map(percentOf), t('less')].map((words, i) =>
       h('span', { class: `legend-step doubt-${i}` }, words),
     ),
   );
@@ -75,7 +78,7 @@ export function tokenView(tokens, how) {
   const name = `tokens-${lists++}`;
   const close = h('div', { class: 'token-detail', id: `${name}-detail` });
   const options = tokens.map((token, i) => {
-    const shade = Number.isFinite(token.logprob) ? ` doubt-${doubt(token.logprob)}` : '';
+    const shade = shadeOf(token);
     return h(
       'span',
       {
