@@ -276,7 +276,7 @@ test('a replay that differs shows where, with what both sides had in mind', asyn
   await page.waitForSelector('.verdict.differs');
   const verdict = await page.locator('.verdict').innerText();
   assert.match(verdict, /log-probabilities differ at token 2\. 2 tokens compared, one log-probability differs/);
-  assert.match(verdict, /eos recorded, length now/);
+  assert.match(verdict, /end token recorded, length limit now/);
   assert.deepEqual(await page.locator('.differs tbody tr').allInnerTexts(), ['build\tthen\tnow', 'instance\tcpu\tcpu, products of bf16']);
   // The page says how to compute it as recorded.
   assert.match(await page.locator('.replay-result').innerText(), /parley replay fake --turn 0/);
