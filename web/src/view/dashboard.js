@@ -23,7 +23,7 @@ function size(bytes) {
 }
 
 const tokens = plot(t('Tokens per second'), [t('generated'), t('prompt')], perSecond, 1);
-const first = plot(t('Time to first token, last minute'), [t('median'), '95%'], seconds, 0.01);
+const first = plot(t('Time to first token, last minute'), [t('median'), percentOf('95')], seconds, 0.01);
 const queue = plot(t('Requests'), [t('running'), t('waiting')], count, 1);
 const residents = plot(t('Sessions over time'), [t('active'), t('idle'), t('parked')], count, 1);
 const cache = plot(t('Cache in use'), [t('device'), t('host')], percent, 0.01);

@@ -98,7 +98,7 @@ function show(body, session, record, close, versions) {
       ['input', t('Input')],
       ['run', t('Run')],
       ['replay', t('Replay')],
-      ['playback', t('Playback')],
+      ['playback', t('Timeline')],
       ['what-if', t('What if')],
       ...(others.length ? [/** @type {['compare', string]} */ (['compare', t('Compare')])] : []),
       ['events', t('Events')],

@@ -2,7 +2,7 @@
 // All sessions with a box each: to export or to delete several.
 import { archive, removeSeveral, request, sentence } from '../actions.js';
 import { h, setText } from '../dom.js';
-import { exportSessions } from '../files.js';
+import { exportSessions } from '../exports.js';
 import { moment, plural } from '../format.js';
 import { state } from '../state.js';
 import { t } from '../text.js';

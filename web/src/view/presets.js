@@ -2,7 +2,7 @@
 // The library of presets: system prompts and sampling values under a name, kept in this browser, and as a JSON file.
 import { update } from '../actions.js';
 import { h, iconButton, setText } from '../dom.js';
-import { download } from '../files.js';
+import { download } from '../exports.js';
 import { plainValue } from '../format.js';
 import { presets, setPresets } from '../prefs.js';
 import { currentSession, model, nextChat, setFresh, state } from '../state.js';

@@ -2,7 +2,6 @@
 // The list of sessions: newest first by date; search, rename, delete.
 import { archive, linkTo, loadMore, pin, remove, rename, search, show, showArchive } from '../actions.js';
 import { copyText } from '../clipboard.js';
-import { exportSession } from '../files.js';
 import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, newMemo, setAttribute, setText } from '../dom.js';
 import { afterFrame } from '../frame.js';
@@ -199,8 +198,8 @@ export function sessionMenu(button, id, doRename) {
     ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: t('Show the tree'), run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
     { icon: 'link', label: t('Copy link'), run: () => copyLink(id) },
     ...(shared || state.connection.sharing ? [/** @type {import('./menu.js').Item} */ ({ icon: 'share', label: t('Share…'), run: () => withPanels(({ openShare }) => openShare(id)) })] : []),
-    { icon: 'download', label: t('Export as Markdown'), run: () => exportSession(id, 'markdown') },
-    { icon: 'download', label: t('Export as JSON'), run: () => exportSession(id, 'json') },
+    { icon: 'download', label: t('Export as Markdown'), run: () => withPanels(({ exportSession }) => exportSession(id, 'markdown')) },
+    { icon: 'download', label: t('Export as JSON'), run: () => withPanels(({ exportSession }) => exportSession(id, 'json')) },
     { icon: 'check', label: t('Select several…'), run: () => withPanels(({ openManage }) => openManage()) },
     { icon: 'trash', label: t('Delete…'), danger: true, run: () => askRemove(id) },
   ]);
