@@ -220,16 +220,28 @@ static int open_cpu(struct backend **out, const struct device_options *o, struct
     return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
 }
 
-// Whether all matrices of the folder are bf16. Integers and bytes are masks and the like. model_load
-// reports a folder that cannot be read.
-static bool matrices_are_bf16(const char *model_dir) {
+// Whether t has the shape of a router, or of the row that gates a shared expert. Files keep these in F32 beside
+// matrices in bf16 (GGUF's all do), and they are multiplied so.
+static bool is_router(const struct model_config *mc, const struct tensor *t) {
+    bool found = false;
+    for (int32_t i = 0; i < mc->n_kinds; i++) {
+        const struct experts_config *x = &mc->kinds[i].feed.experts;
+        found = found || (x->n_experts > 0 &&
+                          (t->shape[0] == x->n_experts || (x->shared_gate && t->shape[0] == 1)));
+    }
+    return found && t->n_dims == 2 && t->shape[1] == mc->width;
+}
+
+// Whether all matrices of the folder are bf16, but for routers. Integers and bytes are masks and the like.
+// model_load reports a folder that cannot be read.
+static bool matrices_are_bf16(const struct model_config *mc, const char *model_dir) {
     struct checkpoint *cp;
     struct err why = {0};
     bool any = false, other = false;
     if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
     for (size_t i = 0; i < checkpoint_count(cp); i++) {
         const struct tensor *t = checkpoint_at(cp, i);
-        if (t->n_dims < 2) continue;
+        if (t->n_dims < 2 || (t->dtype == DTYPE_F32 && is_router(mc, t))) continue;
         any = any || t->dtype == DTYPE_BF16;
         other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
                 t->dtype == DTYPE_F8_E4M3;
@@ -242,7 +254,7 @@ void device_fit(struct device_options *o, const struct model_config *mc, const c
                 enum weight_format weights) {
     o->model_dtype = mc->dtype;
     o->bf16_matrices =
-        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_are_bf16(model_dir);
+        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_are_bf16(mc, model_dir);
 }
 
 int device_open(struct backend **out, const struct device_options *o, struct err *err) {

@@ -10,9 +10,10 @@ struct device_options {
     const char *compute_dtype; // "auto", "f32", "bf16", and on a GPU "f16". NULL: "auto" on a GPU,
                                // "f32" on the CPU
     enum dtype model_dtype;    // the model's; "auto" on a GPU
-    bool bf16_matrices;        // all are bf16: then "auto" is bf16 on a CPU that multiplies bf16
-    bool deterministic;        // of a GPU
-    bool fp8_activations;      // of a GPU; E_UNSUPPORTED on the CPU
+    // All are bf16, but for routers: then "auto" is bf16 on a CPU that multiplies bf16.
+    bool bf16_matrices;
+    bool deterministic;   // of a GPU
+    bool fp8_activations; // of a GPU; E_UNSUPPORTED on the CPU
 };
 
 // Fills in what the model says: model_dtype and bf16_matrices.

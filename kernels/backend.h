@@ -532,6 +532,7 @@ struct backend {
     const struct backend_ops *ops;
     enum dtype act_dtype; // of activations
     int32_t n_threads;    // CPU workers, the engine's own thread included
+    bool bf16_products;   // of the CPU: rounds x of `linear` with bf16 weights to bf16
     // For `parley inspect` and bench: "AVX-512, 2 threads". Owned by the backend.
     const char *description;
 };
@@ -543,9 +544,8 @@ struct backend {
 int backend_cpu_open(struct backend **out, int n_threads, const char *isa, struct err *err);
 // The same with a choice of the precision of `linear`'s products. F32 (as above): x is not rounded.
 // BF16: for weights of bf16, x is first rounded to bf16, to nearest even; processors with
-// AVX512-BF16 or AMX multiply it several times as fast. Sums stay F32, in one fixed order. 8-bit
-// weights use unrounded x. Weights of F16 and F32 are refused, and so is BF16 on other processors
-// (E_UNSUPPORTED).
+// AVX512-BF16 or AMX multiply it several times as fast. Sums stay F32, in one fixed order. Other
+// weights use unrounded x. E_UNSUPPORTED: other processors.
 int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads, const char *isa,
                          struct err *err);
 

@@ -1,6 +1,7 @@
 // See gguf_shape.h. Keys: ggml's docs/gguf.md, and those that llama.cpp asks for.
 #include "engine/convert/gguf_shape.h"
 #include "base/json.h"
+#include "engine/model/families.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -185,10 +186,17 @@ static int put_window(struct putting *p) {
 
 // --- positions ---
 
+// The base frequency of a model whose config.json has none.
+static double default_theta(const struct gguf_shape *s) {
+    const char *type = json_string(s->config, "model_type");
+    const struct family *f = type ? family_find(type) : NULL;
+    return f && f->keys->theta != 0 ? f->keys->theta : 10000;
+}
+
 // The object of rotary parameters of the full layers, and the base frequency, which may be outside of it.
 static const cJSON *rotary_of(const struct gguf_shape *s, double *theta) {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
-    *theta = number(s->config, "rope_theta", 10000);
+    *theta = number(s->config, "rope_theta", default_theta(s));
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const cJSON *json = json_member(s->config, names[i]);
         const cJSON *full = json_member(json, "full_attention");

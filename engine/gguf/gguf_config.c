@@ -231,8 +231,10 @@ static int add_query_scale(const struct making *m) {
 
 // --- what the tensors say ---
 
+// By the first layer's largest matrix. Vectors and routers are F32 in every file.
 static const char *torch_dtype(const struct gguf *g) {
     const struct gguf_tensor *t = gguf_find(g, "blk.0.ffn_down.weight");
+    if (!t) t = gguf_find(g, "blk.0.ffn_down_exps.weight");
     if (t && strcmp(t->type->name, "F16") == 0) return "float16";
     if (t && strcmp(t->type->name, "BF16") == 0) return "bfloat16";
     return "float32";

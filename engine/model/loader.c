@@ -327,6 +327,18 @@ static void widen_view(const struct matrix *m, int i, const char *staged, char *
     *at += widened_room(m, i);
 }
 
+// The setting says that x is rounded. A router beside matrices in bf16 stays as it is, as an embedding does that is
+// only looked up.
+static int check_products(const struct backend *be, const struct part *p,
+                          const struct tensor_view *v, struct err *err) {
+    const bool wide = v->dtype == DTYPE_F32 || v->dtype == DTYPE_F16;
+    if (!be->bf16_products || !wide || p->looked_up) return 0;
+    return err_set(err, E_UNSUPPORTED,
+                   "compute_dtype bf16 multiplies weights of bf16 (or 8 bits) on the CPU, and this "
+                   "model's are %s: leave it at auto",
+                   dtype_name(v->dtype));
+}
+
 static int pack_matrix(struct loader *l, struct weight *w, const struct part *parts,
                        struct matrix *m, struct err *err) {
     struct tensor_view views[LOADER_MAX_PARTS];
@@ -356,6 +368,7 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
         views[i].cols = parts[i].cols.count;
     }
     struct weight packed = {0};
+    TRY(check_products(be, &parts[0], views, err));
     TRY(be->ops->weight_init(be, &packed, views, m->n, err));
     *w = packed;
     l->m->weight_bytes += w->bytes;

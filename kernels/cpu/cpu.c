@@ -237,7 +237,7 @@ static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
 // than F32's, which are closer to the model.
 static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, struct err *err) {
 #if defined(__x86_64__)
-    cpu->bf16_products = true;
+    cpu->base.bf16_products = true;
     if (isa->amx) {
         cpu->table.linear_split = amx_bf16_linear_split;
         cpu->table.linear_item_split = amx_bf16_linear_item;
@@ -322,6 +322,8 @@ int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads
     TRY(pick_isa(&set, isa, err));
     struct cpu_backend *cpu = calloc(1, sizeof *cpu);
     if (!cpu) return err_set(err, E_NOMEM, "out of memory for the CPU backend");
+    cpu->base =
+        (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     set_kernels(cpu, set);
     int rc = set_compute(cpu, set, compute, err);
     if (rc < 0) {
@@ -329,8 +331,6 @@ int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads
         return rc;
     }
     cpu_raw_budget_set(cpu, cpu->packs_all ? 0 : last_level_cache_bytes());
-    cpu->base =
-        (struct backend){.ops = &cpu_ops, .act_dtype = DTYPE_F32, .description = cpu->description};
     cpu->base.n_threads = n_threads ? n_threads : usable_cores();
     rc = threads_new(&cpu->threads, cpu->base.n_threads, err);
     if (rc < 0) {
@@ -338,7 +338,7 @@ int backend_cpu_open_for(struct backend **out, enum dtype compute, int n_threads
         return rc;
     }
     snprintf(cpu->description, sizeof cpu->description, "%s%s, %d thread%s", set->label,
-             cpu->bf16_products ? ", products of bf16" : "", cpu->base.n_threads,
+             cpu->base.bf16_products ? ", products of bf16" : "", cpu->base.n_threads,
              cpu->base.n_threads == 1 ? "" : "s");
     *out = &cpu->base;
     return 0;

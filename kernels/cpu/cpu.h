@@ -132,8 +132,7 @@ struct cpu_backend {
     // If bf16_layout is PANEL_BF12: how many bytes of bf16 weights may still be PANEL_BF16, and the
     // largest such weight (weight.c, "packed or not"). Set when the backend is opened.
     size_t raw_left, raw_max;
-    bool bf16_products; // x of `linear` is rounded to bf16
-    bool fuses;         // bf16_linear_item is its linear: few rows can be fused (feed_forward.c)
+    bool fuses; // bf16_linear_item is its linear: few rows can be fused (feed_forward.c)
     // The last job (below) for which worker i has prepared x, padded to a cache line of its own.
     struct own_x {
         uint64_t job;

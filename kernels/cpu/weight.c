@@ -280,11 +280,6 @@ int cpu_weight_init(struct backend *be, struct weight *w, const struct tensor_vi
     // A panel is one item of a job.
     TRY(weight_parts_check(parts, n_parts, (int64_t)THREADS_MAX_ITEMS * WEIGHT_PANEL, "the CPU",
                            &rows, err));
-    if (cpu->bf16_products && (parts[0].dtype == DTYPE_F32 || parts[0].dtype == DTYPE_F16))
-        return err_set(err, E_UNSUPPORTED,
-                       "compute_dtype bf16 multiplies weights of bf16 (or 8 bits) on the CPU, and "
-                       "this model's are %s: leave it at auto",
-                       dtype_name(parts[0].dtype));
     w->dtype = parts[0].dtype;
     w->rows = (int32_t)rows;
     w->cols = (int32_t)parts[0].cols;

@@ -3,6 +3,7 @@
 #include "base/json.h"
 #include "engine/convert/block_encode.h"
 #include "engine/convert/to_gguf.h"
+#include "engine/engine_internal.h"
 #include "engine/gguf/gguf.h"
 #include "engine/gguf/gguf_pre.h"
 #include "engine/model/checkpoint.h"
@@ -263,6 +264,33 @@ static void same_text(const cJSON *m, const char *key, const char *want) {
     if (!got || strcmp(got, want) != 0) fail_msg("%s is '%s', not '%s'", key, got ? got : "", want);
 }
 
+// Routers are F32 in every file. A file with all other matrices in bf16 is a model in bf16 nevertheless, which a
+// processor with products of bf16 computes in them.
+static void test_bf16_experts(void **state) {
+    static const char *const models[] = {"models/qwen3_moe", "models/qwen2_moe", "models/glm4_moe"};
+    struct backend *be = NULL;
+    struct err err = {0};
+    const bool multiplies = backend_cpu_open_for(&be, DTYPE_BF16, 1, "auto", &err) == 0;
+    if (multiplies) be->ops->close(be);
+    for (size_t i = 0; i < sizeof models / sizeof *models; i++) {
+        struct engine_options o;
+        struct engine *e = NULL;
+        char from[256], out[512];
+        snprintf(from, sizeof from, "tests/fixtures/%s", models[i]);
+        snprintf(out, sizeof out, "%s/experts.gguf", dir.path);
+        if (write_gguf(from, out, GGUF_BF16, &err) < 0) fail_msg("%s", err.text);
+        engine_options_init(&o);
+        o.model_dir = out;
+        o.device = "cpu";
+        o.compute_dtype = "auto";
+        if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s", err.text);
+        assert_string_equal(engine_info(e)->weight_dtype, "bf16");
+        assert_true(multiplies == (strstr(engine_info(e)->backend, "bf16") != NULL));
+        engine_close(e);
+        unlink(out);
+    }
+}
+
 static void test_metadata(void **state) {
     struct err err = {0};
     struct gguf *g = NULL;
@@ -322,30 +350,41 @@ static void test_refusals(void **state) {
                      E_INVAL);
 }
 
-// llama.cpp loads the bias of attention's output for some architectures alone and refuses files with others.
-static void test_biases(void **state) {
+// llama.cpp loads the bias of attention's output for some architectures alone and refuses files with others. A
+// config.json without rope_theta means its class's, which is not the same for all.
+static void test_variants(void **state) {
     static const struct {
-        const char *base, *says; // NULL: it is written
+        const char *base;
+        bool biased, no_theta;
+        const char *says; // NULL: it is written
     } rows[] = {
-        {"llama", NULL},
-        {"qwen3", "loads no 'attn_output.bias' in the architecture 'qwen3'"},
-        {"qwen3_moe", "'model.layers.0.self_attn.o_proj.bias' has no place"},
+        {"models/llama", true, false, NULL},
+        {"models/qwen3", true, false, "loads no 'attn_output.bias' in the architecture 'qwen3'"},
+        {"models/qwen3_moe", true, false, "'model.layers.0.self_attn.o_proj.bias' has no place"},
+        {"later/smollm3", false, true, NULL},
+        {"models/llama", false, true, NULL},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct err err = {0};
         char config[512], folder[256], out[512];
-        snprintf(config, sizeof config, "tests/fixtures/models/%s/config.json", rows[i].base);
+        snprintf(config, sizeof config, "tests/fixtures/%s/config.json", rows[i].base);
         cJSON *json = json_parse_file(config, &json_limits_file, &err);
         assert_non_null(json);
-        cJSON_DeleteItemFromObject(json, "attention_bias");
-        cJSON_AddTrueToObject(json, "attention_bias");
+        if (rows[i].biased) {
+            cJSON_DeleteItemFromObject(json, "attention_bias");
+            cJSON_AddTrueToObject(json, "attention_bias");
+        }
+        if (rows[i].no_theta) {
+            cJSON_DeleteItemFromObject(json, "rope_theta");
+            cJSON_DeleteItemFromObject(json, "rope_parameters");
+        }
         char *text = cJSON_PrintUnformatted(json);
         cJSON_Delete(json);
-        tmp_write(&dir, "biased.json", text, strlen(text));
+        tmp_write(&dir, "variant.json", text, strlen(text));
         free(text);
-        snprintf(config, sizeof config, "%s/biased.json", dir.path);
-        snprintf(folder, sizeof folder, "%s/biased-%s", dir.path, rows[i].base);
-        snprintf(out, sizeof out, "%s/biased.gguf", dir.path);
+        snprintf(config, sizeof config, "%s/variant.json", dir.path);
+        snprintf(folder, sizeof folder, "%s/variant", dir.path);
+        snprintf(out, sizeof out, "%s/variant.gguf", dir.path);
         if (synth_write(&(struct synth_options){.config_path = config, .out_dir = folder}, &err) <
             0)
             fail_msg("%s", err.text);
@@ -373,9 +412,10 @@ int main(void) {
         cmocka_unit_test(test_pre_names),
         cmocka_unit_test(test_models),
         cmocka_unit_test(test_gpt_oss),
+        cmocka_unit_test(test_bf16_experts),
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_variants),
     };
     return cmocka_run_group_tests_name("to_gguf", tests, setup, teardown);
 }
