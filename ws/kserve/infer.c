@@ -17,9 +17,8 @@ static void fail(struct infer *i, enum kserve_code code, const char *message) {
     snprintf(i->message, sizeof i->message, "%s", message);
 }
 
-static void push_later(struct infer *i) {
-    if (!follower_push_later(&i->service->followers, &i->follower)) // the next event continues it
-        fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
+static void fail_no_memory(struct turn_batch *b) {
+    fail((struct infer *)b, KSERVE_UNAVAILABLE, "the server is out of memory");
 }
 
 // Whether its sessions are new ones.
@@ -30,7 +29,7 @@ static bool is_fresh(const struct infer *i) {
 // --- requests to the session service ---
 
 static struct request request_for(const struct infer *i, enum request_kind kind, const char *id) {
-    struct request r = service_request(&i->follower, kind, i->owner, id);
+    struct request r = service_request(&i->batch.follower, kind, i->batch.owner, id);
     r.accepted = i->accepted;
     return r;
 }
@@ -39,30 +38,27 @@ static void close_session(struct infer *i, const char *id, bool delete_it) {
     struct request r = request_for(i, REQUEST_CLOSE, id);
     r.client = CLIENT_GONE;
     r.close.delete_it = delete_it;
-    service_submit(i->service, &r);
+    service_submit(i->batch.service, &r);
 }
 
 static void start_turn(struct infer *i, size_t row) {
     const struct infer_row *input = &i->request->rows[row];
-    struct request r = request_for(i, REQUEST_START, i->turns[row].session_id);
+    struct request r = request_for(i, REQUEST_START, i->turns[row].batch.id);
     r.turn = TURN_HEAD;
     r.input = infer_turn_input(input);
     r.sampling = &input->sampling;
     i->turns[row].state = ROW_STARTED;
-    service_submit(i->service, &r);
+    service_submit(i->batch.service, &r);
 }
 
 // --- the end ---
 
 static void infer_free(struct infer *i) {
-    struct service *s = i->service;
+    struct service *s = i->batch.service;
     s->kserve->n_infers -= i->accepted;
-    service_drop_follower(s, &i->follower);
-    for (size_t row = 0; i->turns && row < i->request->n_rows; row++)
-        infer_turn_release(&i->turns[row]);
-    free(i->turns);
+    for (size_t row = 0; row < i->request->n_rows; row++) infer_turn_release(&i->turns[row]);
+    turn_batch_release(&i->batch);
     infer_request_free(i->request);
-    free(i->owner);
     free(i);
 }
 
@@ -79,26 +75,26 @@ static void leave_sequence(struct infer *i) {
     bool over = i->request->end || (i->code && is_fresh(i));
     if (i->request->end && !i->code)
         for (size_t row = 0; row < i->request->n_rows; row++)
-            close_session(i, i->turns[row].session_id, false);
+            close_session(i, i->turns[row].batch.id, false);
     if (over) q->session[0] = '\0';
     struct infer *next = sequence_next(q);
     q->used_us = net_now_us();
     if (next)
-        push_later(next);
+        turn_batch_push_later(&next->batch);
     else if (!q->session[0])
-        sequences_remove(&i->service->kserve->sequences, q);
+        sequences_remove(&i->batch.service->kserve->sequences, q);
 }
 
 static void end(struct infer *i) {
     if (!i->sequence || (is_fresh(i) && i->code))
         for (size_t row = 0; row < i->request->n_rows; row++)
-            if (i->turns[row].state != ROW_ABSENT) close_session(i, i->turns[row].session_id, true);
+            if (i->turns[row].state != ROW_ABSENT) close_session(i, i->turns[row].batch.id, true);
     leave_sequence(i);
     infer_free(i);
 }
 
 static void count(struct infer *i) {
-    kserve_count(i->service->kserve, i->request->model, i->code != KSERVE_OK, i->begun_us,
+    kserve_count(i->batch.service->kserve, i->request->model, i->code != KSERVE_OK, i->begun_us,
                  i->started_us);
 }
 
@@ -115,19 +111,19 @@ static void reply(struct infer *i) {
 static void undo_row(struct infer *i, struct infer_turn *t) {
     if (t->state == ROW_ABSENT || t->state == ROW_OPEN) t->state = ROW_UNDONE;
     if (t->state != ROW_ENDED) return;
-    struct request r = request_for(i, REQUEST_REWIND, t->session_id);
+    struct request r = request_for(i, REQUEST_REWIND, t->batch.id);
     r.turn = t->before;
     t->state = ROW_MOVING;
-    service_submit(i->service, &r);
+    service_submit(i->batch.service, &r);
 }
 
 static void begin_undo(struct infer *i) {
     i->state = INFER_UNDOING;
     for (size_t row = 0; !is_fresh(i) && row < i->request->n_rows; row++) {
         if (i->turns[row].state != ROW_STARTED) continue;
-        struct request r = request_for(i, REQUEST_CANCEL, i->turns[row].session_id);
+        struct request r = request_for(i, REQUEST_CANCEL, i->turns[row].batch.id);
         r.turn = TURN_HEAD;
-        service_submit(i->service, &r);
+        service_submit(i->batch.service, &r);
     }
 }
 
@@ -144,7 +140,8 @@ static void send_text(struct infer *i, const char *text, size_t len, int64_t dra
     if (len && is_text && i->ops) i->ops->text(i->ctx, i, text, len, drawn_us);
 }
 
-static bool has_room(const struct infer *i) {
+static bool has_room(const struct turn_batch *b) {
+    const struct infer *i = (const struct infer *)b;
     bool streams = i->request->form == FORM_STREAM || i->request->form == FORM_PIECES;
     return !streams || !i->ops || i->ops->has_room(i->ctx);
 }
@@ -155,7 +152,7 @@ static bool has_room(const struct infer *i) {
 // Beams come in one answer.
 static void send_pieces(struct infer *i) {
     if (i->request->form != FORM_PIECES) return;
-    while (!i->code && i->ops && i->step < infer_steps(i) && has_room(i)) {
+    while (!i->code && i->ops && i->step < infer_steps(i) && has_room(&i->batch)) {
         i->step = i->request->n_beams > 1 ? SIZE_MAX : i->step + 1;
         i->ops->piece(i->ctx, i, i->drawn_us);
         i->drawn_us = 0;
@@ -197,11 +194,11 @@ static void open_fresh(struct infer *i) {
         return;
     }
     if (!fits(i, q->session_len)) return;
-    sequence_draw(i->owner, q->sequence, q->n_rows, base);
+    sequence_draw(i->batch.owner, q->sequence, q->n_rows, base);
     for (size_t row = 0; row < q->n_rows && !i->code; row++) {
         struct infer_turn *t = &i->turns[row];
-        sequence_row_id(base, row, t->session_id);
-        struct request r = request_for(i, REQUEST_OPEN, t->session_id);
+        sequence_row_id(base, row, t->batch.id);
+        struct request r = request_for(i, REQUEST_OPEN, t->batch.id);
         r.open.model = q->served->name;
         r.open.session_len = q->session_len;
         r.open.memory_len = q->memory_len ? q->memory_len : q->session_len;
@@ -220,7 +217,7 @@ static void open_fresh(struct infer *i) {
         }
         t->state = ROW_OPEN;
         t->before = TURN_NONE;
-        service_submit(i->service, &r);
+        service_submit(i->batch.service, &r);
     }
     if (!i->code) start_turns(i);
 }
@@ -236,10 +233,10 @@ static void attach(struct infer *i) {
     }
     i->state = INFER_OPENING;
     for (size_t row = 0; row < q->n_rows; row++) {
-        sequence_row_id(q->session, row, i->turns[row].session_id);
-        struct request r = request_for(i, REQUEST_ATTACH, i->turns[row].session_id);
+        sequence_row_id(q->session, row, i->turns[row].batch.id);
+        struct request r = request_for(i, REQUEST_ATTACH, i->turns[row].batch.id);
         r.after = -1;
-        service_submit(i->service, &r);
+        service_submit(i->batch.service, &r);
     }
 }
 
@@ -251,7 +248,7 @@ static void find(struct infer *i) {
     r.limit = FIND_PAGE;
     r.list.cursor = i->cursor[0] ? i->cursor : NULL;
     i->state = INFER_FINDING;
-    service_submit(i->service, &r);
+    service_submit(i->batch.service, &r);
 }
 
 // The exchange is the first of its sequence, or has no sequence.
@@ -273,7 +270,7 @@ static void proceed(struct infer *i) {
     open_fresh(i);
     if (!q) return;
     q->n_rows = i->request->n_rows;
-    snprintf(q->session, sizeof q->session, "%s", i->turns[0].session_id);
+    snprintf(q->session, sizeof q->session, "%s", i->turns[0].batch.id);
 }
 
 static void step(struct infer *i) {
@@ -302,7 +299,7 @@ static void step(struct infer *i) {
 
 // false: rc is an error, which is recorded.
 static bool taken(struct infer *i, int rc) {
-    if (rc == E_NOMEM) fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
+    if (rc == E_NOMEM) fail_no_memory(&i->batch);
     if (rc == E_BUSY) fail(i, KSERVE_UNAVAILABLE, "the session was changed meanwhile");
     return rc == 0;
 }
@@ -325,7 +322,10 @@ static void take_end(struct infer *i, struct infer_turn *t, const struct turn_vi
         send_text(i, v->text, v->text_len, 0);
 }
 
-static void take_event(struct infer *i, struct infer_turn *t, const struct session_event *ev) {
+static void take_event(struct turn_batch *b, struct batch_turn *turn,
+                       const struct session_event *ev) {
+    struct infer *i = (struct infer *)b;
+    struct infer_turn *t = (struct infer_turn *)turn;
     switch (ev->kind) {
     case EVENT_DELTA:
         if (t->state != ROW_STARTED) break;
@@ -346,16 +346,7 @@ static void take_event(struct infer *i, struct infer_turn *t, const struct sessi
 
 static void push(struct follower *f) {
     struct infer *i = (struct infer *)f;
-    struct session_event ev;
-    for (size_t row = 0; row < i->request->n_rows; row++) {
-        struct infer_turn *t = &i->turns[row];
-        while (t->session && has_room(i)) {
-            if (session_next_event(t->session, f->client, EVENT_TEXT_BYTES, &ev) == 1)
-                take_event(i, t, &ev);
-            else
-                t->session = NULL; // until on_ready
-        }
-    }
+    turn_batch_pull(&i->batch, EVENT_TEXT_BYTES, has_room, take_event);
     send_pieces(i);
     step(i);
 }
@@ -377,7 +368,7 @@ static void refuse_unstarted(struct infer *i) {
 static void take_list(struct infer *i, const struct session_answer *a) {
     struct sequence *q = i->sequence;
     char prefix[SESSION_ID_MAX + 1];
-    sequence_prefix(i->owner, i->request->sequence, prefix);
+    sequence_prefix(i->batch.owner, i->request->sequence, prefix);
     for (size_t n = 0; n < a->n_sessions && !q->session[0]; n++) {
         const struct session_view *v = &a->sessions[n];
         size_t n_rows = sequence_rows_of(v->rec.id);
@@ -395,12 +386,6 @@ static void take_list(struct infer *i, const struct session_answer *a) {
         i->state = INFER_WAITING; // proceeds
     else
         refuse_unstarted(i);
-}
-
-static struct infer_turn *turn_of(struct infer *i, const char *session_id) {
-    for (size_t row = 0; session_id && row < i->request->n_rows; row++)
-        if (strcmp(i->turns[row].session_id, session_id) == 0) return &i->turns[row];
-    return NULL;
 }
 
 static void take_refusal(struct infer *i, struct infer_turn *t, const struct session_answer *a) {
@@ -428,7 +413,7 @@ static void check_table(struct infer *i, const struct infer_turn *t, const char 
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct infer *i = (struct infer *)f;
-    struct infer_turn *t = turn_of(i, a->session_id);
+    struct infer_turn *t = (struct infer_turn *)turn_batch_find(&i->batch, a->session_id);
     if (a->kind == ANSWER_LIST) {
         take_list(i, a);
     } else if (a->kind == ANSWER_ATTACHED && t) {
@@ -444,41 +429,24 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
     } else {
         return;
     }
-    push_later(i);
-}
-
-static void on_ready(struct follower *f, struct session *s) {
-    struct infer *i = (struct infer *)f;
-    struct infer_turn *t = turn_of(i, session_id(s));
-    if (!t) return;
-    t->session = s;
-    push_later(i);
+    turn_batch_push_later(&i->batch);
 }
 
 static void on_store_failed(struct follower *f, const char *message) {
     struct infer *i = (struct infer *)f;
     fail(i, KSERVE_UNAVAILABLE, message);
-    push_later(i);
+    turn_batch_push_later(&i->batch);
 }
 
 static void on_gone(struct follower *f, struct session *s) {
     struct infer *i = (struct infer *)f;
-    for (size_t row = 0; row < i->request->n_rows; row++) {
-        struct infer_turn *t = &i->turns[row];
-        if (t->session == s || strcmp(t->session_id, session_id(s)) == 0) {
-            t->session = NULL;
-            t->state = ROW_UNDONE;
-        }
+    struct infer_turn *t = (struct infer_turn *)turn_batch_find(&i->batch, session_id(s));
+    if (t) {
+        t->batch.session = NULL;
+        t->state = ROW_UNDONE;
     }
     fail(i, KSERVE_INTERNAL, "the session was deleted");
-    push_later(i);
-}
-
-static bool is_drained(const struct follower *f) {
-    const struct infer *i = (const struct infer *)f;
-    for (size_t row = 0; row < i->request->n_rows; row++)
-        if (i->turns[row].session) return false;
-    return true;
+    turn_batch_push_later(&i->batch);
 }
 
 static void on_end(struct follower *f) {
@@ -495,7 +463,7 @@ static void on_later(struct follower *f, int64_t now_us) {
     if (!waits_for_others(i) || !i->request->timeout_us) return;
     int64_t left_us = i->begun_us + i->request->timeout_us - now_us;
     if (left_us > 0) {
-        service_later(i->service, left_us / 1000 + 1);
+        service_later(i->batch.service, left_us / 1000 + 1);
         return;
     }
     fail(i, KSERVE_INVALID, "timeout of the corresponding sequence has been expired");
@@ -504,12 +472,12 @@ static void on_later(struct follower *f, int64_t now_us) {
 }
 
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
+                                                 .on_ready = turn_batch_on_ready,
                                                  .on_store_failed = on_store_failed,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .later = on_later,
-                                                 .drained = is_drained,
+                                                 .drained = turn_batch_is_drained,
                                                  .end = on_end};
 
 // --- the client ---
@@ -518,7 +486,7 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 void infer_client_gone(struct infer *i) {
     i->ops = NULL;
     if (i->sequence && i->sequence->running == i) {
-        push_later(i);
+        turn_batch_push_later(&i->batch);
         return;
     }
     fail(i, KSERVE_CANCELLED, "the client is gone");
@@ -527,13 +495,13 @@ void infer_client_gone(struct infer *i) {
 }
 
 void infer_go_on(struct infer *i) {
-    push(&i->follower);
+    push(&i->batch.follower);
 }
 
 static bool enter_sequence(struct infer *i) {
-    struct sequences *all = &i->service->kserve->sequences;
-    struct sequence *q = sequences_find(all, i->owner, i->request->sequence);
-    if (!q) q = sequences_add(all, i->owner, i->request->sequence);
+    struct sequences *all = &i->batch.service->kserve->sequences;
+    struct sequence *q = sequences_find(all, i->batch.owner, i->request->sequence);
+    if (!q) q = sequences_add(all, i->batch.owner, i->request->sequence);
     if (!q) return false;
     i->sequence = q;
     sequence_enter(q, i);
@@ -544,24 +512,24 @@ struct infer *infer_new(struct service *s, const char *owner, struct infer_reque
                         const struct infer_client_ops *ops, void *ctx) {
     struct infer *i = calloc(1, sizeof *i);
     if (!i) goto fail;
-    i->follower.ops = &follower_ops;
-    i->service = s;
+    i->batch = (struct turn_batch){.follower.ops = &follower_ops,
+                                   .service = s,
+                                   .n = r->n_rows,
+                                   .n_started = r->n_rows,
+                                   .turn_bytes = sizeof *i->turns,
+                                   .no_memory = fail_no_memory};
+    if (turn_batch_init(&i->batch, owner) < 0) goto fail;
+    i->turns = i->batch.turns;
     i->ops = ops;
     i->ctx = ctx;
     i->request = r;
     i->accepted = s->state == SERVICE_RUNNING;
     i->begun_us = i->started_us = net_now_us();
     i->step = r->form == FORM_PIECES ? 0 : SIZE_MAX;
-    i->owner = strdup(owner);
-    i->turns = calloc(r->n_rows, sizeof *i->turns);
-    if (i->owner && i->turns && followers_add(&s->followers, &i->follower) == 0) {
-        s->kserve->n_infers += i->accepted;
-        return i;
-    }
-    free(i->owner);
-    free(i->turns);
-    free(i);
+    s->kserve->n_infers += i->accepted;
+    return i;
 fail:
+    free(i);
     infer_request_free(r);
     return NULL;
 }
@@ -570,6 +538,6 @@ void infer_begin(struct infer *i) {
     if (i->request->sequence[0] && !enter_sequence(i))
         fail(i, KSERVE_UNAVAILABLE, "the server is out of memory");
     if (waits_for_others(i) && i->request->timeout_us)
-        service_later(i->service, i->request->timeout_us / 1000 + 1);
+        service_later(i->batch.service, i->request->timeout_us / 1000 + 1);
     step(i);
 }

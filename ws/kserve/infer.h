@@ -4,12 +4,11 @@
 //
 // Independent of the transport, which implements struct infer_client_ops. Net thread only.
 #pragma once
-#include "ws/follower.h"
 #include "ws/kserve/infer_request.h"
+#include "ws/turn_batch.h"
 
 struct infer;
 struct sequence;
-struct service;
 
 struct infer_answer { // of a beam
     int32_t *ids;     // (n)
@@ -27,12 +26,11 @@ enum row_state {
     ROW_UNDONE,
 };
 struct infer_turn {
+    struct batch_turn batch; // first
     enum row_state state;
-    char session_id[SESSION_ID_MAX + 1];
-    struct session *session; // has events for us; NULL: has none
-    int64_t before;          // the turn that it follows
-    int64_t n_before;        // tokens of the log before its input
-    int32_t *ids; // (n_ids) the whole log; complete at ROW_ENDED; with FORM_PIECES it grows
+    int64_t before;   // the turn that it follows
+    int64_t n_before; // tokens of the log before its input
+    int32_t *ids;     // (n_ids) the whole log; complete at ROW_ENDED; with FORM_PIECES it grows
     size_t n_ids, cap_ids;
     float *logprobs; // (n_logprobs) of the generated tokens, if asked for
     size_t n_logprobs, cap_logprobs;
@@ -63,18 +61,16 @@ struct infer_client_ops {
 };
 
 struct infer {
-    struct follower follower; // first: its callbacks cast
-    struct service *service;
+    struct turn_batch batch;            // first: callbacks cast. A turn for each row
     const struct infer_client_ops *ops; // NULL: answered, or its client is gone
     void *ctx;                          // of ops
     struct infer_request *request;
     struct sequence *sequence; // NULL: none
     struct infer *next;        // in the sequence's queue
     enum infer_state state;
-    bool accepted;   // before the drain began; the drain waits for its answer
-    char cursor[64]; // INFER_FINDING: the list's next page; "": the first
-    char *owner;
-    struct infer_turn *turns; // (request->n_rows)
+    bool accepted;            // before the drain began; the drain waits for its answer
+    char cursor[64];          // INFER_FINDING: the list's next page; "": the first
+    struct infer_turn *turns; // (request->n_rows) the batch's
     int64_t begun_us, started_us;
     // FORM_PIECES: how many new tokens of each row are sent, or in the outputs. SIZE_MAX: all
     size_t step;

@@ -25,7 +25,7 @@ static int take_logprobs(struct infer_turn *t, const struct session_event *ev) {
 
 int infer_turn_log(const struct infer *i, struct infer_turn *t, size_t n_ids) {
     size_t n = 0;
-    const int32_t *log = session_log(t->session, &n);
+    const int32_t *log = session_log(t->batch.session, &n);
     if (n < n_ids || n_ids < t->n_ids) return E_BUSY;
     if (ARRAY_RESERVE(t->ids, t->cap_ids, n_ids + 1) < 0) return E_NOMEM;
     if (n_ids > t->n_ids)
@@ -87,7 +87,7 @@ int infer_turn_beams(const struct infer *i, struct infer_turn *t, const struct t
     for (t->n_beams = 0; t->n_beams < n && t->n_beams < n_found;) {
         struct turn_answer answer;
         int32_t branch = (int32_t)t->n_beams + 1;
-        if (session_answer_of(t->session, v->turn, branch, &answer) < 0) return E_NOMEM;
+        if (session_answer_of(t->batch.session, v->turn, branch, &answer) < 0) return E_NOMEM;
         TRY(copy_answer(&t->beams[t->n_beams++], &answer));
     }
     return 0;

@@ -19,7 +19,7 @@
 #define LANE_COMPLETIONS ((uint64_t)11 << 59)
 
 struct choice {
-    struct prompted_turn turn;       // first
+    struct batch_turn turn;          // first
     struct buf text;                 // of an answer that is not streamed
     struct completions_logprobs log; // likewise; streamed, of one chunk
     struct drawn_text drawn;
@@ -43,12 +43,12 @@ static const struct completions_request *request_of(const struct completions *c)
 }
 
 static struct choice *choice_at(const struct completions *c, size_t i) {
-    return (struct choice *)prompted_turn_at(&c->p, i);
+    return (struct choice *)turn_batch_at(&c->p.batch, i);
 }
 
 static void release(struct prompted *p) {
     struct completions *c = (struct completions *)p;
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->batch.n; i++) {
         struct choice *ch = choice_at(c, i);
         buf_release(&ch->text);
         completions_logprobs_release(&ch->log);
@@ -110,7 +110,7 @@ static void begin_stream(struct completions *c) {
     c->p.streaming = true;
     http_stream(c->p.http, "text/event-stream", HTTP_EVENTS_HEADERS, &ops.waiter, c);
     bool prompts_first = request_of(c)->echo && !request_of(c)->scores;
-    for (size_t i = 0; i < c->p.n && prompts_first; i++) write_chunk(c, choice_at(c, i));
+    for (size_t i = 0; i < c->p.batch.n && prompts_first; i++) write_chunk(c, choice_at(c, i));
 }
 
 static void finish_stream(struct completions *c) {
@@ -127,7 +127,7 @@ static void write_whole(struct completions *c, struct buf *out) {
     struct json_writer w;
     json_writer_init(&w, out);
     completions_write_begin(&w, &head);
-    for (size_t i = 0; i < c->p.n; i++) {
+    for (size_t i = 0; i < c->p.batch.n; i++) {
         struct completions_choice part = part_of(c, choice_at(c, i));
         if (choice_at(c, i)->text.error && !out->error) out->error = choice_at(c, i)->text.error;
         completions_write_choice(&w, &part);
@@ -148,7 +148,7 @@ static void reply_whole(struct completions *c) {
 static void write_scored(struct follower *f) {
     struct completions *c = (struct completions *)f;
     const struct completions_request *q = request_of(c);
-    for (size_t i = 0; i < c->p.n; i += q->n) {
+    for (size_t i = 0; i < c->p.batch.n; i += q->n) {
         const struct openai_prompt *p = &q->in.prompts[i / q->n];
         struct choice *ch = choice_at(c, i);
         completions_logprobs_add_prompt(&ch->prompt_log, q->in.served->engine, ch->scores, p->text,
@@ -159,7 +159,7 @@ static void write_scored(struct follower *f) {
         return;
     }
     struct answer_head head = head_of(c);
-    for (size_t i = 0; i < c->p.n; i++) {
+    for (size_t i = 0; i < c->p.batch.n; i++) {
         struct completions_choice part = part_of(c, choice_at(c, i));
         if (choice_at(c, i)->text.error && !c->out.error)
             c->out.error = choice_at(c, i)->text.error;
@@ -173,7 +173,7 @@ static void scored_written(struct follower *f) {
     c->p.working = false;
     c->written = true;
     if (c->p.http)
-        prompted_push_later(&c->p);
+        turn_batch_push_later(&c->p.batch);
     else
         prompted_free(&c->p);
 }
@@ -183,10 +183,12 @@ static void begin_scored(struct completions *c) {
     buf_init(&c->out, ANSWER_MAX_BYTES);
     c->job = (struct service_job){.run = write_scored, .done = scored_written};
     p->working = true;
-    if (service_work(p->service, &p->follower, p->owner, LANE_COMPLETIONS, &c->job) == 0) return;
+    if (service_work(p->batch.service, &p->batch.follower, p->batch.owner, LANE_COMPLETIONS,
+                     &c->job) == 0)
+        return;
     p->working = false;
     openai_fail(&p->failure, 503, "overloaded", NULL, "too many requests are being written");
-    prompted_push_later(p);
+    turn_batch_push_later(&p->batch);
 }
 
 static void reply_scored(struct completions *c) {
@@ -246,7 +248,7 @@ static void take_delta(struct completions *c, struct choice *ch, const struct se
     // Tokens whose text is held back may turn out to be a stop sequence, so they wait too.
     if (!c->p.streaming || request_of(c)->scores || ch->text.len == 0) return;
     write_chunk(c, ch);
-    service_count_token(c->p.service, ev->drawn_us);
+    service_count_token(c->p.batch.service, ev->drawn_us);
 }
 
 // A prompt's tokens count once, not for each of its choices: the client sent it once.
@@ -294,7 +296,7 @@ static void take_end(struct completions *c, struct choice *ch, const struct turn
     if (c->p.streaming && !request_of(c)->scores) write_chunk(c, ch);
 }
 
-static void take(struct prompted *p, struct prompted_turn *t, const struct session_event *ev) {
+static void take(struct prompted *p, struct batch_turn *t, const struct session_event *ev) {
     struct completions *c = (struct completions *)p;
     struct choice *ch = (struct choice *)t;
     switch (ev->kind) {
@@ -325,7 +327,7 @@ static void start_all(struct completions *c) {
     struct sampling_params *p = &c->p.request->sampling.params;
     size_t n = request_of(c)->n;
     uint64_t seed = p->seed;
-    for (size_t i = 0; i < c->p.n && !c->p.failure.status; i++) {
+    for (size_t i = 0; i < c->p.batch.n && !c->p.failure.status; i++) {
         if (p->has_seed) p->seed = seed + i % n;
         prompted_start(&c->p, &c->p.request->prompts[i / n], false, has_scores(c, choice_at(c, i)));
     }
@@ -333,13 +335,13 @@ static void start_all(struct completions *c) {
 
 static void step(struct prompted *p) {
     struct completions *c = (struct completions *)p;
-    if (p->n_started == 0) {
+    if (p->batch.n_started == 0) {
         start_all(c);
     } else if (c->written) {
         reply_scored(c);
-    } else if (p->n_ended == p->n && request_of(c)->scores) {
+    } else if (p->n_ended == p->batch.n && request_of(c)->scores) {
         begin_scored(c);
-    } else if (p->n_ended == p->n) {
+    } else if (p->n_ended == p->batch.n) {
         if (p->streaming)
             finish_stream(c);
         else
@@ -361,7 +363,7 @@ static bool begin(struct prompted *p) {
     char id[RANDOM_ID_LEN + 1];
     c->created_s = clock_wall_us(&clock_system) / 1000000;
     random_id(id);
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->batch.n; i++) {
         struct choice *ch = choice_at(c, i);
         const struct openai_prompt *prompt = &q->in.prompts[i / q->n];
         if (i == 0)

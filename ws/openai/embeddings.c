@@ -15,9 +15,9 @@
 #define EVENT_TEXT_BYTES 4096
 #define REPLY_MAX_BYTES (64 << 20)
 
-struct embedded {              // one input
-    struct prompted_turn turn; // first
-    char *json;                // (len) its embedding as it is answered
+struct embedded {           // one input
+    struct batch_turn turn; // first
+    char *json;             // (len) its embedding as it is answered
     size_t len;
 };
 
@@ -32,23 +32,23 @@ static const struct embeddings_request *request_of(const struct embeddings *e) {
 }
 
 static struct embedded *input_at(const struct embeddings *e, size_t i) {
-    return (struct embedded *)prompted_turn_at(&e->p, i);
+    return (struct embedded *)turn_batch_at(&e->p.batch, i);
 }
 
 static bool begin(struct prompted *p) {
     char id[RANDOM_ID_LEN + 1];
     random_id(id);
-    for (size_t i = 0; i < p->n; i++)
-        snprintf(prompted_turn_at(p, i)->id, sizeof prompted_turn_at(p, i)->id, "embd-%s-%zu", id,
-                 i);
+    for (size_t i = 0; i < p->batch.n; i++)
+        snprintf(turn_batch_at(&p->batch, i)->id, sizeof turn_batch_at(&p->batch, i)->id,
+                 "embd-%s-%zu", id, i);
     return true;
 }
 
 static void release(struct prompted *p) {
-    for (size_t i = 0; i < p->n; i++) {
+    for (size_t i = 0; i < p->batch.n; i++) {
         const struct embedded *in = input_at((struct embeddings *)p, i);
-        if (i < p->n_started && !in->turn.ended)
-            service_delete_session(p->service, p->owner, in->turn.id);
+        if (i < p->batch.n_started && !in->turn.ended)
+            service_delete_session(p->batch.service, p->batch.owner, in->turn.id);
         free(in->json);
     }
 }
@@ -59,7 +59,7 @@ static void reply(struct embeddings *e) {
     buf_init(&out, REPLY_MAX_BYTES + (1 << 20));
     json_writer_init(&w, &out);
     json_form(&w, "{object:'list',data:[");
-    for (size_t i = 0; i < e->p.n; i++)
+    for (size_t i = 0; i < e->p.batch.n; i++)
         json_put_raw(&w, NULL, input_at(e, i)->json, input_at(e, i)->len);
     json_form(&w, "],model:%s,usage:{prompt_tokens:%ld,total_tokens:%ld}}",
               e->p.request->served->name, e->n_tokens, e->n_tokens);
@@ -131,10 +131,10 @@ static void take_end(struct embeddings *e, struct embedded *in, size_t i,
     if (f->status) return;
     e->n_tokens += t->numbers.input_tokens;
     in->turn.ended = true;
-    service_delete_session(e->p.service, e->p.owner, in->turn.id);
+    service_delete_session(e->p.batch.service, e->p.batch.owner, in->turn.id);
 }
 
-static void take(struct prompted *p, struct prompted_turn *t, const struct session_event *ev) {
+static void take(struct prompted *p, struct batch_turn *t, const struct session_event *ev) {
     struct embeddings *e = (struct embeddings *)p;
     struct embedded *in = (struct embedded *)t;
     if (ev->kind == EVENT_DONE) take_end(e, in, (size_t)(in - input_at(e, 0)), &ev->turn);
@@ -145,9 +145,10 @@ static size_t event_bytes(const struct prompted *p) {
 }
 
 static void step(struct prompted *p) {
-    while (!p->failure.status && p->n_started < p->n && p->n_started - p->n_ended < AT_ONCE)
-        prompted_start(p, &p->request->prompts[p->n_started], true, false);
-    if (p->n_ended == p->n) reply((struct embeddings *)p);
+    while (!p->failure.status && p->batch.n_started < p->batch.n &&
+           p->batch.n_started - p->n_ended < AT_ONCE)
+        prompted_start(p, &p->request->prompts[p->batch.n_started], true, false);
+    if (p->n_ended == p->batch.n) reply((struct embeddings *)p);
 }
 
 static const struct prompted_ops ops = {.waiter = {.client_gone = prompted_client_gone},

@@ -8,10 +8,8 @@
 // --- the end ---
 
 void prompted_free(struct prompted *p) {
-    service_drop_follower(p->service, &p->follower);
-    if (p->turns) p->ops->release(p);
-    free(p->turns);
-    free(p->owner);
+    p->ops->release(p);
+    turn_batch_release(&p->batch);
     prompts_request_free(p->request);
     free(p);
 }
@@ -29,79 +27,48 @@ void prompted_refuse(struct prompted *p) {
 
 // --- as a follower ---
 
-void prompted_push_later(struct prompted *p) {
-    if (!follower_push_later(&p->service->followers, &p->follower))
-        openai_no_memory(&p->failure); // the next event takes it further
-}
-
-struct prompted_turn *prompted_turn_at(const struct prompted *p, size_t i) {
-    return (struct prompted_turn *)((char *)p->turns + i * p->turn_bytes);
+static void no_memory(struct turn_batch *b) {
+    openai_no_memory(&((struct prompted *)b)->failure);
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct prompted *p = (struct prompted *)f;
     if (a->kind != ANSWER_ERROR) return;
     completion_failure_take(&p->failure, a);
-    prompted_push_later(p);
-}
-
-// The session's turn, which is one of the last that were started. NULL: it has ended.
-static struct prompted_turn *turn_of(const struct prompted *p, const struct session *s) {
-    for (size_t i = p->n_started; i-- > 0;)
-        if (strcmp(prompted_turn_at(p, i)->id, session_id(s)) == 0)
-            return prompted_turn_at(p, i)->ended ? NULL : prompted_turn_at(p, i);
-    return NULL;
-}
-
-static void on_ready(struct follower *f, struct session *s) {
-    struct prompted *p = (struct prompted *)f;
-    struct prompted_turn *t = turn_of(p, s);
-    if (!t) return;
-    t->session = s;
-    prompted_push_later(p);
+    turn_batch_push_later(&p->batch);
 }
 
 static void on_store_failed(struct follower *f, const char *message) {
     struct prompted *p = (struct prompted *)f;
     if (p->working || p->failure.status) return;
     completion_failure_set(&p->failure, "store_failed", message);
-    prompted_push_later(p);
+    turn_batch_push_later(&p->batch);
 }
 
 static void on_gone(struct follower *f, struct session *s) {
     struct prompted *p = (struct prompted *)f;
-    struct prompted_turn *t = turn_of(p, s);
-    if (!t) return;
+    struct batch_turn *t = turn_batch_find(&p->batch, session_id(s));
+    if (!t || t->ended) return;
     t->session = NULL;
     openai_fail(&p->failure, 500, "session_closed", NULL, "the prompt's session was deleted");
-    prompted_push_later(p);
+    turn_batch_push_later(&p->batch);
 }
 
-static bool is_drained(const struct follower *f) {
-    const struct prompted *p = (const struct prompted *)f;
-    for (size_t i = 0; i < p->n_started; i++)
-        if (prompted_turn_at(p, i)->session) return false;
-    return true;
+static bool has_room(const struct turn_batch *b) {
+    const struct prompted *p = (const struct prompted *)b;
+    return !p->failure.status && (!p->streaming || http_stream_has_room(p->http));
 }
 
-// Takes the turn's events as far as the client's socket has room: the rest stays in the session, after the cursor.
-static void take_events(struct prompted *p, struct prompted_turn *t) {
-    struct session_event ev;
-    while (t->session && !p->failure.status && (!p->streaming || http_stream_has_room(p->http))) {
-        if (session_next_event(t->session, p->follower.client, p->ops->event_bytes(p), &ev) == 1)
-            p->ops->take(p, t, &ev);
-        else
-            t->session = NULL; // on_ready comes
-        if (!t->ended) continue;
-        t->session = NULL;
-        p->n_ended++;
-    }
+static void take(struct turn_batch *b, struct batch_turn *t, const struct session_event *ev) {
+    struct prompted *p = (struct prompted *)b;
+    p->ops->take(p, t, ev);
+    p->n_ended += t->ended;
 }
 
 static void push(struct follower *f) {
     struct prompted *p = (struct prompted *)f;
     if (p->working) return;
-    for (size_t i = 0; i < p->n_started; i++) take_events(p, prompted_turn_at(p, i));
+    turn_batch_pull(&p->batch, p->ops->event_bytes(p), has_room, take);
     if (p->failure.status)
         prompted_refuse(p);
     else
@@ -120,11 +87,11 @@ static void on_end(struct follower *f) {
 }
 
 static const struct follower_ops follower_ops = {.on_answer = on_answer,
-                                                 .on_ready = on_ready,
+                                                 .on_ready = turn_batch_on_ready,
                                                  .on_store_failed = on_store_failed,
                                                  .on_gone = on_gone,
                                                  .push = push,
-                                                 .drained = is_drained,
+                                                 .drained = turn_batch_is_drained,
                                                  .end = on_end};
 
 // --- the beginning ---
@@ -136,21 +103,21 @@ static struct turn_input input_of(const struct openai_prompt *p) {
 
 void prompted_start(struct prompted *p, const struct openai_prompt *prompt, bool temporary,
                     bool scores) {
-    const char *id = prompted_turn_at(p, p->n_started++)->id;
-    struct request r = service_request(&p->follower, REQUEST_OPEN, p->owner, id);
+    const char *id = turn_batch_at(&p->batch, p->batch.n_started++)->id;
+    struct request r = service_request(&p->batch.follower, REQUEST_OPEN, p->batch.owner, id);
     r.open.model = p->request->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     r.temporary = temporary;
     r.for_turn = !temporary;
-    service_submit(p->service, &r);
+    service_submit(p->batch.service, &r);
     if (p->failure.status) return;
-    r = service_request(&p->follower, REQUEST_START, p->owner, id);
+    r = service_request(&p->batch.follower, REQUEST_START, p->batch.owner, id);
     r.turn = TURN_HEAD;
     r.input = input_of(prompt);
     r.sampling = &p->request->sampling;
     r.start.scores_input = scores;
     r.for_turn = !temporary;
-    service_submit(p->service, &r);
+    service_submit(p->batch.service, &r);
 }
 
 // Takes the request. NULL: no memory, the request is freed.
@@ -158,21 +125,22 @@ static struct prompted *prompted_new(struct service *s, struct http *h,
                                      const struct prompted_ops *ops, size_t n) {
     struct prompted *p = calloc(1, ops->bytes);
     struct prompts_request *r = http_take_decoded(h);
-    if (!p || (p->follower.ops = &follower_ops, followers_add(&s->followers, &p->follower)) < 0) {
-        prompts_request_free(r);
-        free(p);
-        return NULL;
-    }
+    if (!p) goto fail;
+    p->batch = (struct turn_batch){.follower.ops = &follower_ops,
+                                   .service = s,
+                                   .n = n,
+                                   .turn_bytes = ops->turn_bytes,
+                                   .no_memory = no_memory};
+    if (turn_batch_init(&p->batch, http_owner(h)) < 0) goto fail;
     p->ops = ops;
-    p->service = s;
     p->http = h;
     p->request = r;
-    p->n = n;
-    p->turn_bytes = ops->turn_bytes;
-    p->turns = calloc(n, p->turn_bytes);
-    p->owner = strdup(http_owner(h));
-    if (p->turns && p->owner && ops->begin(p)) return p;
+    if (ops->begin(p)) return p;
     prompted_free(p);
+    return NULL;
+fail:
+    prompts_request_free(r);
+    free(p);
     return NULL;
 }
 

@@ -4,29 +4,22 @@
 #include "base/random_id.h"
 #include "ws/openai/openai.h"
 #include "ws/openai/prompts_request.h"
+#include "ws/turn_batch.h"
 
-struct prompted_turn {           // first in a protocol's own turn
-    char id[32 + RANDOM_ID_LEN]; // of its session
-    struct session *session;     // while its events wait; NULL: none do
-    bool ended;
-};
 struct prompted {
-    struct follower follower; // first: its callbacks cast
+    struct turn_batch batch; // first: callbacks cast
     const struct prompted_ops *ops;
-    struct service *service;
     struct http *http; // NULL: its client is gone
     struct prompts_request *request;
-    char *owner;
-    void *turns; // (n) of turn_bytes each
-    size_t n, turn_bytes, n_started, n_ended;
+    size_t n_ended;
     bool streaming;
     bool working; // a worker has it
     struct completion_failure failure;
 };
 struct prompted_ops {
     struct http_waiter waiter;
-    bool (*begin)(struct prompted *p); // names the sessions of p->n turns; false: no memory
-    void (*take)(struct prompted *p, struct prompted_turn *t, const struct session_event *ev);
+    bool (*begin)(struct prompted *p); // names the sessions of all turns; false: no memory
+    void (*take)(struct prompted *p, struct batch_turn *t, const struct session_event *ev);
     size_t (*event_bytes)(const struct prompted *p); // of one joined delta
     void (*step)(struct prompted
                      *p); // no event is left, or the client has no room: starts turns, or replies
@@ -36,11 +29,9 @@ struct prompted_ops {
 
 // Answers a request of n turns. Takes the decoded request.
 void prompted_handle(struct service *s, struct http *h, const struct prompted_ops *ops, size_t n);
-struct prompted_turn *prompted_turn_at(const struct prompted *p, size_t i);
 // Opens the session of the next turn, and starts the turn.
 void prompted_start(struct prompted *p, const struct openai_prompt *prompt, bool temporary,
                     bool scores);
-void prompted_push_later(struct prompted *p);
 void prompted_push(void *p); // the client has room
 void prompted_client_gone(void *p);
 void prompted_refuse(struct prompted *p); // sends p->failure; p is gone

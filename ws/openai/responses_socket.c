@@ -23,7 +23,8 @@ struct flight {                 // a request that came
     struct responses_run *run;         // NULL: the request waits
     char *settings;                    // of its request, for successors; NULL: it cannot be steered
     struct steer *steers;              // accepted while it runs
-    // Of a successor: what it answers, until its first event; and its request, until a worker reads that
+    // Of a successor: the steered inputs that it answers, until its first event; its response.create as text, until a
+    // worker has read that text.
     struct steer *answers;
     char *text; // (text_len)
     size_t text_len;
@@ -36,7 +37,7 @@ struct reading {             // a message that a worker decodes
     const struct service *service;
     const struct owner *owner;
     struct responses_request *request;
-    struct flight *successor; // whose request this is; NULL: the client's
+    struct flight *successor; // the response.create is a successor's; NULL: a client's
 };
 
 struct responses_socket {
@@ -121,7 +122,7 @@ static void send_error(struct responses_socket *so, const char *stream_id, int s
 
 // --- steering ---------------------------------------------------------------
 
-// fl: whose event it is; NULL: no response's.
+// fl: the steered response, which numbers the event; NULL: no response of this socket.
 static void send_steer_failed(struct responses_socket *so, struct flight *fl,
                               const struct steer *st, const struct completion_failure *f) {
     struct buf out;
@@ -147,7 +148,7 @@ static struct flight *flight_of(const struct responses_socket *so, const char *r
     return NULL;
 }
 
-// Takes the request's steer.
+// Queues the steered input behind its response, or answers why not.
 static void take_steer(struct responses_socket *so, struct responses_request *r) {
     struct steer *st = r->steer;
     struct flight *fl = flight_of(so, st->target);

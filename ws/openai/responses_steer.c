@@ -113,7 +113,7 @@ char *steer_successor(const char *settings, const struct steer *list, size_t *le
         else
             buf_addf(&out, "%s{\"role\":\"user\",\"content\":%s}", comma, st->input);
     }
-    buf_addf(&out, "],%s", settings + 1); // it has a type at least
+    buf_addf(&out, "],%s", settings + 1); // settings have the member type at least
     char *text = buf_take(&out, len);
     buf_release(&out);
     return text;

@@ -16,14 +16,14 @@ struct steer {
 struct steer *steer_read(const cJSON *json, struct completion_failure *f);
 void steers_free(struct steer **list);
 
-// {"type":"response.steer.accepted"}, which gives it its id.
+// {"type":"response.steer.accepted"}. Draws the steer's id.
 void steer_write_accepted(struct steer *st, int64_t number, const char *stream_id, struct buf *out);
 // {"type":"response.steer.failed"}, with its input, which the client may send again.
 void steer_write_failed(const struct steer *st, int64_t number, const char *stream_id,
                         const struct completion_failure *f, struct buf *out);
 
-// What a successor inherits of a response.create: its JSON text without what the successor has of its own. Changes json.
-// NULL: it cannot be steered, or no memory.
+// The members of a response.create that a successor inherits, as JSON text. Removes the other members from json. NULL: the
+// response cannot be steered, or no memory.
 char *steer_settings(cJSON *json);
 // The successor's response.create. NULL: no memory.
 char *steer_successor(const char *settings, const struct steer *list, size_t *len);
