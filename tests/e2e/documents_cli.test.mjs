@@ -3,8 +3,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import test from 'node:test';
-import { temporaryFolder } from './harness.mjs';
+import { longTest, shortTest as test, temporaryFolder } from './harness.mjs';
 import { run } from './run.mjs';
 
 async function good(...args) {
@@ -45,7 +44,7 @@ function complete(script, words, cwd) {
   return result.stdout.split('\n').filter(Boolean).sort();
 }
 
-test('bash completes commands, options, values, files and actions', async (t) => {
+longTest('bash completes commands, options, values, files and actions', async (t) => {
   const folder = temporaryFolder(t), script = path.join(folder, 'completion');
   writeFileSync(script, await good('documents', 'bash'));
   mkdirSync(path.join(folder, 'models'));

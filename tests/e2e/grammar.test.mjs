@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { after, test } from 'node:test';
 import Ajv from 'ajv/dist/2020.js';
-import { few, parley, rounds, Server, shortTest, unlimited, until } from './harness.mjs';
+import { few, longTest, parley, rounds, Server, shortTest, unlimited, until } from './harness.mjs';
 import { clientOf } from './openai_client.mjs';
 import { Random } from './random.mjs';
 import { shallowDemo } from './shallow.mjs';
@@ -114,7 +114,7 @@ test('every answer is valid at temperature 2, whatever max_tokens is', async (t)
   assert.ok(answers > schemas.length);
 });
 
-shortTest('samples at once, beams, replays and kill -9', async (t) => {
+longTest('samples at once, beams, replays and kill -9', async (t) => {
   let server = await Server.start(t, { model: demo, args: unlimited });
   let client = await server.connect();
   const schema = { type: 'object', properties: { city: { type: 'string', maxLength: 30 }, year: { type: 'integer', minimum: 1900, maximum: 2100 } }, required: ['city', 'year'], additionalProperties: false };

@@ -33,6 +33,8 @@ export const unhurried = { PARLEY_HELLO_TIMEOUT: '120', PARLEY_PING_INTERVAL: '6
 const part = process.env.PARLEY_TEST_PART, elsewhere = () => {};
 export const shortTest = part === 'long' ? elsewhere : test;
 export const longTest = part === 'short' ? elsewhere : test;
+/** Whether this is `make test`: for a test that runs in both, and looks at more as NAME-long. */
+export const brief = part === 'short';
 /** Of tests that all look at one rule: those of `make test` are `short`. */
 export const shortIf = (short) => (short ? shortTest : longTest);
 /** Rounds that all look at one rule, by other numbers: a sixth of them in `make test`, all of them as NAME-long. */

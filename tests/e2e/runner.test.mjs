@@ -135,7 +135,7 @@ afterwards(null, () => console.log('# what', name, 'kept ends'));
   const [group, ...others] = inGroups(members);
   assert.deepEqual([group.members.map(({ name }) => name), others.length, group.seconds], [members.map(({ name }) => name), 0, 30]);
   assert.equal(inGroups(members, ['e2e/six']).length, 2);
-  assert.equal(inGroups(members.map((each) => ({ ...each, seconds: 25 }))).length, 3); // two in a minute
+  assert.equal(inGroups(members.map((each) => ({ ...each, seconds: 50 }))).length, 3); // two in two minutes
   const [program, ...args] = group.command;
   const { status, stdout } = spawnSync(program, args, { cwd: root, encoding: 'utf8', env, timeout: 60000 });
   writeFileSync(group.log, stdout);

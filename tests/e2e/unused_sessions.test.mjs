@@ -2,9 +2,8 @@
 // single request is gone with it, also when kill -9 ends both.
 import assert from 'node:assert/strict';
 import path from 'node:path';
-import test from 'node:test';
 import { Follower } from './follower.mjs';
-import { Server, temporaryFolder, unlimited, until } from './harness.mjs';
+import { longTest, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
 
 const post = (server, address, body) => fetch(`${server.url}${address}`, { method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body) });
 const listed = async (server) => (await (await server.connect()).ask({ type: 'session.list', limit: 200 })).sessions.map(({ id }) => id).sort();
@@ -30,7 +29,7 @@ test('what session.open, session.fork and /v1/conversations made is listed after
   await follower.say('Hello!', { sampling: { max_tokens: 3 } });
 });
 
-test('sessions of single requests are gone after kill -9', async (t) => {
+longTest('sessions of single requests are gone after kill -9', async (t) => {
   const db = path.join(temporaryFolder(t), 'parley.db');
   const first = await Server.start(t, { db, args: unlimited });
   const rows = 12; // of one request: together they take longer than everything below

@@ -4,7 +4,7 @@
 import { readFileSync, writeFileSync } from 'node:fs';
 import { resultOf } from './results.mjs';
 
-const LONGEST = 60; // seconds of a group
+const LONGEST = 120; // seconds of a group
 
 /** The same programs, with files of one environment in groups. `alone`: names that stay as they are. */
 export function inGroups(programs, alone = []) {

@@ -194,8 +194,8 @@ run(`versions of a message stand at the message, versions of its answer at the a
   await client.close();
 });
 
-for (const [run, width] of [[test, 1280], [longTest, 360]])
-run(`taken back by another client, the page knows that there is more, and leads on to it (${width} px)`, async (t) => {
+for (const width of [1280, 360])
+longTest(`taken back by another client, the page knows that there is more, and leads on to it (${width} px)`, async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: SHORT });
   const context = await newContext(t, width < 800 ? { viewport: { width, height: 640 }, hasTouch: true, isMobile: true } : {});
   const page = await openPage(t, server, { context, hash: `#s=${id}` });
@@ -406,7 +406,7 @@ longTest('all of it fits a narrow touch screen', async (t) => {
   assert.deepEqual(await shown(), [false, true]);
 });
 
-test('several answers to one message: versions, as soon as the turn ends', async (t) => {
+longTest('several answers to one message: versions, as soon as the turn ends', async (t) => {
   const { id } = await prepareSession(t, server, { sampling: { ...SHORT, n: 3 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });
   await tell(page, 'Tell me a story.');

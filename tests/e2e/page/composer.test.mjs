@@ -33,7 +33,7 @@ longTest('after Stop the focus is in the message field', async (t) => {
   assert.equal(await page.evaluate(() => document.activeElement?.id), 'message');
 });
 
-test('while an answer runs, the answers before it show no icons', async (t) => {
+longTest('while an answer runs, the answers before it show no icons', async (t) => {
   const { client, id } = await prepareSession(t, server, { sampling: ENDLESS });
   for (const text of ['One', 'Two']) await client.turn(id, text, { sampling: { max_tokens: 4 } });
   const page = await openPage(t, server, { hash: `#s=${id}` });

@@ -101,7 +101,7 @@ for (const [name, type, content, sentence] of [
     assert.equal(await page.locator('.file-chips:visible').count(), 0);
   });
 
-test('a pasted file becomes a chip, which can be removed; an image is refused', async (t) => {
+longTest('a pasted file becomes a chip, which can be removed; an image is refused', async (t) => {
   const page = await openPage(t, server);
   const paste = (name, type) =>
     page.locator('#message').evaluate(

@@ -9,7 +9,7 @@ import { newContext, openPage, say, Server, sessionOf, settled, sharedServer, un
 
 const shared = await sharedServer();
 
-test('one model: there is nothing to choose', async (t) => {
+longTest('one model: there is nothing to choose', async (t) => {
   const page = await openPage(t, shared);
   await page.waitForSelector('.suggestion');
   assert.equal(await page.isVisible('#fresh-model'), false);

@@ -62,7 +62,7 @@ longTest('Continue in a new chat takes the latest messages along, and the text',
   await client.close();
 });
 
-test('one text tells how much is left, and New chat is offered only where it would help', async (t) => {
+longTest('one text tells how much is left, and New chat is offered only where it would help', async (t) => {
   const { page } = await refused(t);
   const left = /(\d+) left in this chat/.exec(await page.locator('.pending .problem').innerText())[1];
   assert.equal(await page.locator('.full-notice:visible').count(), 0);

@@ -80,7 +80,7 @@ test('line breaks, raised and lowered text and keys are drawn; other markup stay
   assert.deepEqual(await page.locator('.prose p').allInnerTexts(), ['See[^a-z] <sub class="toast" onclick="x">low <b>bold</b>', 'end']);
 });
 
-test('footnotes: a mark is raised and has its note at hand, notes stand where the answer has them', async (t) => {
+longTest('footnotes: a mark is raised and has its note at hand, notes stand where the answer has them', async (t) => {
   const page = await newPage(t, await newContext(t));
   const text = 'One[^1], two[^Two] and [^none].\n[^1]: the *first*\n[^two]: the <b>"second"</b>\n\n    of two paragraphs\n\nend[^late]\n\n```\n[^1]: code\n```\n\n[^late]:\n    - a\n    - b';
   const deep = `${'[^1]: > - '.repeat(2000)}x`;
@@ -155,7 +155,7 @@ longTest('marks of emphasis without end cost no more than a moment, and their te
   assert.ok(took < 1800, `${took} ms`); // 600 with the bound on what the search looks at, 5,900 without
 });
 
-test('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {
+longTest('a task shows a box instead of a bullet; a link without an address looks like text', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['say', '- [x] done\n- [ ] open\n- plain\n\n[harmless](javascript:alert(1)) [real](https://example.com)']]);
   await page.goto(`${server.url}/#s=fake`);

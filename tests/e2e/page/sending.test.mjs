@@ -70,7 +70,7 @@ longTest('before the server has said hello Send stands where it stands afterward
   assert.deepEqual(await at(true), await at(false));
 });
 
-test('NUL and half a character become a sign for what cannot be shown; the message is sent once', async (t) => {
+longTest('NUL and half a character become a sign for what cannot be shown; the message is sent once', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const page = await newPage(t, await newContext(t));
   await page.goto(`${server.url}/`);

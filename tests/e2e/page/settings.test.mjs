@@ -75,7 +75,7 @@ longTest('the fields are those that the server names, with its ranges and words'
   assert.equal(await page.locator('.field').count(), rows.length + 3, 'and the three of memory');
 });
 
-test('a wrong value is said at its field and nothing is saved', async (t) => {
+longTest('a wrong value is said at its field and nothing is saved', async (t) => {
   const { id } = await prepareSession(t, server);
   const page = await openPage(t, server, { hash: `#s=${id}`, expected: [/client message 'session.update'\/sampling\/top_p/] });
   await page.waitForSelector('.item.current');
@@ -126,7 +126,7 @@ test('new sessions start with the values chosen for them, in this browser from n
   assert.equal(await page.locator('#field-memory_len').count(), 0);
 });
 
-test('text size and what Enter does are chosen for this browser', async (t) => {
+longTest('text size and what Enter does are chosen for this browser', async (t) => {
   const page = await openPage(t, server);
   const size = () => page.evaluate(() => getComputedStyle(document.documentElement).fontSize);
   assert.equal(await size(), '16px');

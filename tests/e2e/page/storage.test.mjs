@@ -82,7 +82,7 @@ for (const [name, refuse] of Object.entries(REFUSALS))
     await client.close();
   });
 
-test('a test finds nothing that the one before left in the browser', async (t) => {
+longTest('a test finds nothing that the one before left in the browser', async (t) => {
   const left = () =>
     Promise.all([indexedDB.databases(), caches.keys(), navigator.permissions.query({ name: 'notifications' })]).then(
       ([databases, names, { state }]) => [

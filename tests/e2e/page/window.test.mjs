@@ -72,7 +72,7 @@ longTest('on a narrow screen the meter stays on the screen, beside Send', async 
   assert.equal(await page.evaluate(() => document.documentElement.scrollWidth), 320);
 });
 
-test('a long conversation that is opened from the list has not just become too long', async (t) => {
+longTest('a long conversation that is opened from the list has not just become too long', async (t) => {
   const page = await newPage(t, await newContext(t));
   const turns = [[`Question`, 'Answer', { usage: { input_tokens: 100, output_tokens: 2900, log_tokens: 3000 } }], ['More', 'Of it', { usage: { input_tokens: 100, output_tokens: 400, log_tokens: 3500 } }]];
   await FakeSession.route(page, turns, { session_len: 4096, memory_len: 512, n_tokens: 3500 });
@@ -82,7 +82,7 @@ test('a long conversation that is opened from the list has not just become too l
   assert.equal(await page.locator('.toast').count(), 0);
 });
 
-test('the meter of a new chat has the length that the chat will get: no more than its model’s', async (t) => {
+longTest('the meter of a new chat has the length that the chat will get: no more than its model’s', async (t) => {
   const page = await newPage(t, await newContext(t));
   await page.addInitScript(() => localStorage.setItem('parley.new-session', '{"session_len":5000000}'));
   await FakeSession.route(page);
