@@ -7,6 +7,7 @@
 #pragma once
 #include "engine/engine.h"
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,6 @@ struct fake_sequence {
 };
 static struct fake_state {
     struct engine_info info;
-    struct fake_turn turns[FAKE_TURNS];
     struct fake_sequence sequences[FAKE_TURNS];
     struct engine_event *events;
     size_t n_events, first_event, cap_events;
@@ -54,6 +54,8 @@ static struct fake_state {
     bool reopened;       // what engine_reopened says
     int32_t blocks_free; // of info.n_blocks
     int32_t host_blocks;
+    int n_turns; // so many entries below have been used; the last member: fake_reset_one()
+    struct fake_turn turns[FAKE_TURNS];
 } fakes[3], *fake_now = fakes;
 // Of all engines: one grammar stands for every text.
 struct grammar {
@@ -75,11 +77,13 @@ static struct engine *fake_engine(size_t i) {
     return (struct engine *)i;
 }
 
+// The turns take megabytes, nearly all of them unused, and some tests start over a thousand times.
 static void fake_reset_one(void) {
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used) free(fake.turns[i].t.ids);
     free(fake.events);
-    memset(&fake, 0, sizeof fake);
+    memset(fake.turns, 0, (size_t)fake.n_turns * sizeof *fake.turns);
+    memset(&fake, 0, offsetof(struct fake_state, turns));
     fake.default_tokens = 6;
     fake.info = (struct engine_info){.model_name = "fake",
                                      .family = "llama",
@@ -237,24 +241,24 @@ static void fake_step_turn(struct fake_turn *t) {
 // The device of the engine in use fails: every turn ends, and later ones are refused.
 static inline void fake_lose(void) {
     fake.lost = true;
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used) fake_done(&fake.turns[i], FINISH_ERROR);
 }
 
 static int fake_n_running(void) {
     int n = 0;
-    for (int i = 0; i < FAKE_TURNS; i++) n += fake.turns[i].used;
+    for (int i = 0; i < fake.n_turns; i++) n += fake.turns[i].used;
     return n;
 }
 static void fake_step(void) {
     fake.time_us += 1000;
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used) fake_step_turn(&fake.turns[i]);
 }
 // Evicts this sequence's cache, as memory pressure does. False if it has none or is running.
 static bool fake_pressure(uint64_t sequence) {
     struct fake_sequence *q = fake_sequence(sequence, false);
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used && fake.turns[i].t.sequence == sequence) return false;
     if (!q) return false;
     q->sequence = 0;
@@ -278,12 +282,13 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
     if (fake.lost) return err_set(err, E_DEVICE, "the fake device failed");
     if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
     struct fake_turn *slot = NULL;
-    for (int i = 0; i < FAKE_TURNS; i++) {
+    for (int i = 0; i < FAKE_TURNS && i <= fake.n_turns; i++) {
         if (!fake.turns[i].used && !slot) slot = &fake.turns[i];
         if (fake.turns[i].used && fake.turns[i].t.sequence == turn->sequence)
             return err_set(err, E_BUSY, "a turn of this sequence is under way");
     }
     if (!slot) return err_set(err, E_BUSY, "the queue is full");
+    if (slot - fake.turns >= fake.n_turns) fake.n_turns = (int)(slot - fake.turns) + 1;
     if (turn->sampling.grammar && !turn->compiled) fake_grammars.n_late++;
     turn->compiled = NULL;
     if (turn->n_ids >= turn->session_len) return err_set(err, E_FULL, "no room");
@@ -309,14 +314,14 @@ int64_t engine_retry_us(struct engine *e, uint64_t owner, enum engine_priority p
 }
 void engine_turn_cancel(struct engine *e, uint64_t sequence, uint64_t turn) {
     fake_use(e);
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
             fake.turns[i].t.turn == turn)
             fake.turns[i].cancelled = true;
 }
 void engine_turn_yield(struct engine *e, uint64_t sequence, uint64_t turn) {
     fake_use(e);
-    for (int i = 0; i < FAKE_TURNS; i++)
+    for (int i = 0; i < fake.n_turns; i++)
         if (fake.turns[i].used && fake.turns[i].t.sequence == sequence &&
             fake.turns[i].t.turn == turn)
             fake.turns[i].yields = true;
