@@ -2,6 +2,7 @@
 #include "engine/convert/gguf_shape.h"
 #include "base/json.h"
 #include "engine/model/families.h"
+#include "engine/model/rope.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -13,6 +14,7 @@ struct putting {
     struct gguf_writer *w;
     struct err *err;
     char key[KEY_MAX];
+    cJSON *ropes; // what the class takes for rotary parameters that config.json does not mention
 };
 
 static const char *key_of(struct putting *p, const char *name) {
@@ -186,17 +188,18 @@ static int put_window(struct putting *p) {
 
 // --- positions ---
 
-// The base frequency of a model whose config.json has none.
-static double default_theta(const struct gguf_shape *s) {
+static const struct family_keys *class_of(const struct gguf_shape *s) {
     const char *type = json_string(s->config, "model_type");
     const struct family *f = type ? family_find(type) : NULL;
-    return f && f->keys->theta != 0 ? f->keys->theta : 10000;
+    return f ? f->keys : NULL;
 }
 
 // The object of rotary parameters of the full layers, and the base frequency, which may be outside of it.
-static const cJSON *rotary_of(const struct gguf_shape *s, double *theta) {
+static const cJSON *rotary_of(const struct putting *p, double *theta) {
     static const char *const names[] = {"rope_parameters", "rope_scaling"};
-    *theta = number(s->config, "rope_theta", default_theta(s));
+    const struct gguf_shape *s = p->s;
+    const struct family_keys *keys = class_of(s);
+    *theta = number(s->config, "rope_theta", keys && keys->theta != 0 ? keys->theta : 10000);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const cJSON *json = json_member(s->config, names[i]);
         const cJSON *full = json_member(json, "full_attention");
@@ -205,7 +208,7 @@ static const cJSON *rotary_of(const struct gguf_shape *s, double *theta) {
         *theta = number(json, "rope_theta", *theta);
         return json;
     }
-    return NULL;
+    return p->ropes;
 }
 
 // The other frequency of models with two rotations.
@@ -300,7 +303,7 @@ static int put_yarn(struct putting *p, const cJSON *rotary) {
 
 static int put_positions(struct putting *p) {
     double theta;
-    const cJSON *rotary = rotary_of(p->s, &theta);
+    const cJSON *rotary = rotary_of(p, &theta);
     const char *type = json_string(rotary, "rope_type");
     if (!type) type = json_string(rotary, "type");
     if (!type) type = "default";
@@ -334,11 +337,15 @@ static int put_positions(struct putting *p) {
 
 int gguf_shape_put(struct gguf_shape *s, struct gguf_writer *w, struct err *err) {
     struct putting p = {.s = s, .w = w, .err = err};
+    const struct family_keys *keys = class_of(s);
     s->n_factors = 0;
     put_sizes(&p);
     TRY(put_keys(&p));
     TRY(put_window(&p));
-    return put_positions(&p);
+    TRY(rope_default(keys ? keys->ropes : NULL, s->config, &p.ropes, err));
+    const int rc = put_positions(&p);
+    cJSON_Delete(p.ropes);
+    return rc;
 }
 
 // --- what was read back ---

@@ -190,6 +190,9 @@ static int add_two_ropes(const struct making *m, cJSON *scaling) {
 static int add_positions(const struct making *m) {
     cJSON *scaling = cJSON_CreateObject();
     if (!m->arch->latent) TRY(add_rotated_part(m));
+    // Without the key it is 10000 for every architecture, not the default of the class.
+    if (!value_of(m, "rope.freq_base"))
+        TRY(add(m, m->into, "rope_theta", cJSON_CreateNumber(10000)));
     TRY(add(m, m->into, m->arch->two_ropes ? "rope_parameters" : "rope_scaling", scaling));
     if (m->arch->two_ropes) return add_two_ropes(m, scaling);
     if (gguf_find(m->g, ROPE_FREQS)) return add_rope_freqs(m, scaling);

@@ -21,6 +21,7 @@ struct family_keys {
     const char *rotary_dim;
     double rotary_part;
     double theta;                       // the default of rope_theta; 0: 10000
+    const char *ropes;                  // the default of rope_parameters, as JSON; NULL: no scaling
     bool query_scale;                   // the family knows llama_4_scaling_beta
     bool reads_ropes;                   // the family's `read` fills the ropes
     const struct family_alias *aliases; // ends with a NULL; may be NULL

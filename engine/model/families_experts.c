@@ -458,6 +458,11 @@ static const struct model_config latent_base = {LLAMA_SWITCHES, .kinds[0].attent
                                                 .kinds[0].attention.latent_eps = 1e-6f};
 
 static const struct family_keys llama_keys = {LLAMA_KEYS};
+static const struct family_keys mixtral_keys = {LLAMA_KEYS, .theta = 1000000};
+static const struct family_keys gpt_oss_keys = {
+    LLAMA_KEYS, .theta = 150000,
+    .ropes = "{\"rope_type\":\"yarn\",\"factor\":32,\"original_max_position_embeddings\":4096,"
+             "\"truncate\":false}"};
 static const struct model_config plain_base = {LLAMA_SWITCHES};
 static const struct model_config qwen2_base = {LLAMA_SWITCHES, .kinds[0].attention.qkv_bias = true};
 static const struct model_config qwen3_base = {LLAMA_SWITCHES,
@@ -471,14 +476,14 @@ static const struct model_config gpt_oss_base = {LLAMA_SWITCHES, .kinds[0].atten
 static const struct family rows[] = {
     {"qwen3_moe", "Qwen3MoeForCausalLM", &llama_keys, &qwen_tensors, &qwen3_base, true, read_qwen3_moe},
     {"qwen2_moe", "Qwen2MoeForCausalLM", &llama_keys, &qwen_tensors, &qwen2_base, true, read_qwen2_moe},
-    {"mixtral", "MixtralForCausalLM", &llama_keys, &mixtral_tensors, &plain_base, true, read_mixtral},
+    {"mixtral", "MixtralForCausalLM", &mixtral_keys, &mixtral_tensors, &plain_base, true, read_mixtral},
     {"olmoe", "OlmoeForCausalLM", &llama_keys, &qwen_tensors, &olmoe_base, false, read_olmoe},
     {"granitemoe", "GraniteMoeForCausalLM", &llama_keys, &granite_tensors, &plain_base, false, read_granitemoe},
     {"glm4_moe", "Glm4MoeForCausalLM", &glm_keys, &glm_tensors, &plain_base, true, read_glm4_moe},
     {"deepseek_v2", "DeepseekV2ForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_deepseek_v2},
     {"deepseek_v3", "DeepseekV3ForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_deepseek_v3},
     {"glm4_moe_lite", "Glm4MoeLiteForCausalLM", &latent_keys, &latent_tensors, &latent_base, false, read_glm4_moe_lite},
-    {"gpt_oss", "GptOssForCausalLM", &llama_keys, &gpt_oss_tensors, &gpt_oss_base, true, read_gpt_oss},
+    {"gpt_oss", "GptOssForCausalLM", &gpt_oss_keys, &gpt_oss_tensors, &gpt_oss_base, true, read_gpt_oss},
 };
 // clang-format on
 const struct family_list families_experts = {rows, sizeof rows / sizeof *rows};

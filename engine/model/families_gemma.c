@@ -54,12 +54,14 @@ static int read_gemma2(struct model_config *c, const cJSON *json, struct err *er
     return family_set_layers(c, windowed, &full, &sliding, err);
 }
 
+#define FULL_THETA 1000000 // the default of full layers
+
 // Full layers turn by ropes[0], windowed ones by ropes[1].
 static int read_two_ropes(struct model_config *c, const cJSON *json, int32_t full_dim,
                           double full_part, struct err *err) {
     struct rope_request r = {.head_dim = full_dim,
                              .part = full_part,
-                             .theta = 1000000,
+                             .theta = FULL_THETA,
                              .theta_key = "rope_theta",
                              .layers = "full_attention"};
     TRY(rope_read(c, &c->ropes[0], &r, json, NULL, err));
@@ -256,7 +258,8 @@ static int read_gemma4(struct model_config *c, const cJSON *json, struct err *er
 
 #define GEMMA_KEYS LLAMA_SHAPE_KEYS, .norm_eps = "rms_norm_eps", .activation = "hidden_activation"
 static const struct family_keys gemma_keys = {GEMMA_KEYS};
-static const struct family_keys gemma3_keys = {GEMMA_KEYS, .reads_ropes = true};
+static const struct family_keys gemma3_keys = {GEMMA_KEYS, .reads_ropes = true,
+                                               .theta = FULL_THETA};
 
 #define GEMMA_NORMS                                                                                \
     .attn_norm = "input_layernorm", .attn_out_norm = "post_attention_layernorm",                   \

@@ -270,7 +270,11 @@ static const struct model_config glm4_base = {
     LLAMA_SWITCHES_AS(NORM_RMS, 1.5625e-07f, NORM_PRE | NORM_OUT),
     .kinds[0].attention.head_dim = 128, .ropes[0].style = ROPE_INTERLEAVED};
 
-static const struct family_keys ministral3_keys = {LLAMA_KEYS, .query_scale = true, .theta = 1e6};
+static const struct family_keys ministral3_keys = {
+    LLAMA_KEYS, .query_scale = true, .theta = 1e6,
+    .ropes = "{\"rope_type\":\"yarn\",\"factor\":16,\"original_max_position_embeddings\":16384,"
+             "\"mscale\":1,"
+             "\"mscale_all_dim\":1,\"llama_4_scaling_beta\":0.1}"};
 static const struct model_config ministral3_base = {LLAMA_SWITCHES,
                                                     .kinds[0].attention.head_dim = 128};
 static const struct model_config seed_oss_base = {
@@ -303,7 +307,10 @@ static const struct model_config cohere2_base = {
     LLAMA_SWITCHES_AS(NORM_LAYER, 1e-5f, NORM_PRE), .tied_head = true, .kinds[0].parallel = true,
     .kinds[0].shared_norm = true, .ropes[0].style = ROPE_INTERLEAVED};
 
-static const struct family_keys apertus_keys = {LLAMA_KEYS, .theta = 12000000};
+static const struct family_keys apertus_keys = {
+    LLAMA_KEYS, .theta = 12000000,
+    .ropes = "{\"rope_type\":\"llama3\",\"factor\":8,\"original_max_position_embeddings\":8192,"
+             "\"low_freq_factor\":1,\"high_freq_factor\":4}"};
 static const struct family_tensors apertus_tensors = {
     LLAMA_TENSORS,
     .attn_norm = "attention_layernorm",

@@ -234,7 +234,8 @@ static int read_positions(struct model_config *c, const struct family *f, const 
     const struct rope_request r = {.head_dim = a->head_dim,
                                    .part = f->keys->rotary_part,
                                    .theta = f->keys->theta != 0 ? f->keys->theta : 10000,
-                                   .theta_key = "rope_theta"};
+                                   .theta_key = "rope_theta",
+                                   .ropes = f->keys->ropes};
     return rope_read(c, &c->ropes[0], &r, json, f->keys->query_scale ? a : NULL, err);
 }
 

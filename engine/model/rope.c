@@ -127,15 +127,24 @@ static int of_layers(const struct rope_request *r, const cJSON **dict, struct er
     return 0;
 }
 
-// A file may carry both spellings, for old and new readers; then they must agree.
+int rope_default(const char *ropes, const cJSON *json, cJSON **out, struct err *err) {
+    *out = NULL;
+    if (!ropes || cJSON_GetObjectItemCaseSensitive(json, "rope_scaling") ||
+        cJSON_GetObjectItemCaseSensitive(json, "rope_parameters"))
+        return 0;
+    *out = cJSON_Parse(ropes);
+    return *out ? 0 : err_set(err, E_NOMEM, "out of memory for the rotary parameters");
+}
+
+// A file may carry both spellings, for old and new readers; then they must agree. otherwise: of a file without any.
 static int read_spellings(struct rope_params *p, const struct rope_request *r, const cJSON *json,
-                          struct err *err) {
+                          const cJSON *otherwise, struct err *err) {
     const cJSON *v4 = NULL, *v5 = NULL;
     struct rope_params other;
     if (!r->unscaled) TRY(json_get_object(json, "rope_scaling", &v4, err));
     TRY(json_get_object(json, "rope_parameters", &v5, err));
     if (v5) TRY(of_layers(r, &v5, err));
-    TRY(read_params(p, r, v5 ? v5 : v4, json, err));
+    TRY(read_params(p, r, v5 ? v5 : v4 ? v4 : otherwise, json, err));
     if (!v4 || !v5) return 0;
     TRY(read_params(&other, r, v4, json, err));
     if (!same_params(p, &other))
@@ -320,11 +329,12 @@ static int find_scaling(const char *type, enum scaling *out, struct err *err) {
                    type);
 }
 
-int rope_read(const struct model_config *c, struct rope *out, const struct rope_request *r,
-              const cJSON *json, struct attention_config *queries, struct err *err) {
+static int read_rope(const struct model_config *c, struct rope *out, const struct rope_request *r,
+                     const cJSON *json, const cJSON *otherwise, struct attention_config *queries,
+                     struct err *err) {
     struct rope_params p;
     enum scaling scaling = PLAIN;
-    TRY(read_spellings(&p, r, json, err));
+    TRY(read_spellings(&p, r, json, otherwise, err));
     TRY(find_scaling(p.type, &scaling, err));
     out->rot_dim = (int32_t)(r->head_dim * (scaling == PROPORTIONAL ? 1 : p.part));
     TRY(check_width(out, err));
@@ -352,4 +362,13 @@ int rope_read(const struct model_config *c, struct rope *out, const struct rope_
     queries->query_beta = (float)p.query_beta;
     queries->query_length = (float)p.original_max;
     return 0;
+}
+
+int rope_read(const struct model_config *c, struct rope *out, const struct rope_request *r,
+              const cJSON *json, struct attention_config *queries, struct err *err) {
+    cJSON *otherwise;
+    TRY(rope_default(r->ropes, json, &otherwise, err));
+    const int rc = read_rope(c, out, r, json, otherwise, queries, err);
+    cJSON_Delete(otherwise);
+    return rc;
 }

@@ -12,6 +12,7 @@ struct rope_request {
     double theta; // if json has none
     // Its key beside the objects: "rope_theta", Gemma 3's "rope_local_base_freq".
     const char *theta_key;
+    const char *ropes;  // see rope_default
     const char *layers; // the object to read, "full_attention" ...; NULL: there is one for all
     bool unscaled;      // rope_scaling is not about these layers
 };
@@ -20,5 +21,8 @@ struct rope_request {
 // E_UNSUPPORTED by name. queries: receives the scale of queries by position; NULL: the family has none.
 int rope_read(const struct model_config *c, struct rope *out, const struct rope_request *r,
               const cJSON *json, struct attention_config *queries, struct err *err);
+// Some classes scale a model whose config.json mentions neither rope_scaling nor rope_parameters (null is a mention).
+// ropes: their parameters as JSON, or NULL. out: the object to read then, which the caller deletes; NULL: json decides.
+int rope_default(const char *ropes, const cJSON *json, cJSON **out, struct err *err);
 // Fills it without scaling, theta 10000; out->rot_dim is set.
 int rope_plain(struct rope *out, struct err *err);

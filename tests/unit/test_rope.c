@@ -5,6 +5,10 @@ static void near(float got, double expected) {
     if (!(fabs(got - expected) <= 3e-7 * fabs(expected))) fail_msg("%.9g, not %.9g", got, expected);
 }
 
+static void close_to(float got, double expected) {
+    if (!(fabs(got - expected) <= 2e-6 * expected)) fail_msg("%.9g, not %.9g", got, expected);
+}
+
 // Expected values: the published formulas in double precision.
 static void rotary_frequencies(void **state) {
     struct model_config c;
@@ -73,10 +77,41 @@ static void rotary_frequencies_of_a_part(void **state) {
     near(c.ropes[0].scale, 1.138629436111989);
 }
 
+// A config.json that mentions no rotary parameters means those of its class in transformers; null is a mention.
+static void defaults_of_classes(void **state) {
+#define BARE(type, more)                                                                           \
+    "{\"model_type\":\"" type "\"," SHAPE ",\"head_dim\":128,\"num_local_experts\":4,"             \
+    "\"num_experts_per_tok\":2" more "}"
+    static const double gpt_oss[][2] = {
+        {0, 1}, {17, 0.0403912409}, {30, 0.0010526021}, {63, 2.50977731e-07}};
+    static const double apertus[][2] = {
+        {0, 1}, {20, 0.00613417075}, {30, 6.00542578e-05}, {63, 1.34381961e-08}};
+    static const double ministral3[][2] = {
+        {0, 1}, {20, 0.0133352143}, {30, 0.000690702339}, {63, 7.755861e-08}};
+    struct model_config c;
+    load_ok(&c, BARE("mixtral", ""));
+    near(c.ropes[0].inv_freq[32], 1e-3);
+    load_ok(&c, BARE("gpt_oss", ""));
+    near(c.ropes[0].scale, 0.1 * log(32) + 1);
+    for (int i = 0; i < 4; i++) close_to(c.ropes[0].inv_freq[(int)gpt_oss[i][0]], gpt_oss[i][1]);
+    load_ok(&c, BARE("apertus", ""));
+    for (int i = 0; i < 4; i++) close_to(c.ropes[0].inv_freq[(int)apertus[i][0]], apertus[i][1]);
+    load_ok(&c, BARE("ministral3", ""));
+    assert_true(c.ropes[0].scale == 1);
+    assert_true(c.kinds[0].attention.query_beta == 0.1f &&
+                c.kinds[0].attention.query_length == 16384);
+    for (int i = 0; i < 4; i++)
+        close_to(c.ropes[0].inv_freq[(int)ministral3[i][0]], ministral3[i][1]);
+    load_ok(&c, BARE("gpt_oss", ",\"rope_scaling\":null,\"rope_theta\":10000"));
+    assert_true(c.ropes[0].scale == 1);
+    near(c.ropes[0].inv_freq[32], 0.01);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotary_frequencies),
         cmocka_unit_test(rotary_frequencies_of_a_part),
+        cmocka_unit_test(defaults_of_classes),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
