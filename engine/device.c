@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/model/checkpoint.h"
+#include "engine/model/families.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -220,16 +221,20 @@ static int open_cpu(struct backend **out, const struct device_options *o, struct
     return backend_cpu_open_for(out, compute, o->n_threads, o->isa, err);
 }
 
-// Whether t has the shape of a router, or of the row that gates a shared expert. Files keep these in F32 beside
-// matrices in bf16 (GGUF's all do), and they are multiplied so.
+// Whether a tensor's name is "LAYERS.NUMBER.stem.weight".
+static bool is_named(const struct tensor *t, const char *stem) {
+    char end[128];
+    if (!stem) return false;
+    const int n = snprintf(end, sizeof end, ".%s.weight", stem);
+    const size_t len = strlen(t->name);
+    return len > (size_t)n && strcmp(t->name + len - n, end) == 0;
+}
+
+// A router, or the row that gates a shared expert. Files keep these in F32 beside matrices in bf16 (GGUF's all do), and
+// they are multiplied so.
 static bool is_router(const struct model_config *mc, const struct tensor *t) {
-    bool found = false;
-    for (int32_t i = 0; i < mc->n_kinds; i++) {
-        const struct experts_config *x = &mc->kinds[i].feed.experts;
-        found = found || (x->n_experts > 0 &&
-                          (t->shape[0] == x->n_experts || (x->shared_gate && t->shape[0] == 1)));
-    }
-    return found && t->n_dims == 2 && t->shape[1] == mc->width;
+    const struct family_tensors *names = family_tensors_of(mc);
+    return is_named(t, names->router) || is_named(t, names->shared_switch);
 }
 
 // Whether all matrices of the folder are bf16, but for routers. Integers and bytes are masks and the like.

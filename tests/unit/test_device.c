@@ -1,6 +1,7 @@
-// Which device each rank of a machine gets.
+// Which device each rank of a machine gets, and what a model says of it.
 #include "engine/device.h"
-#include "tests/cmocka.h"
+#include "engine/model/safetensors.h"
+#include "tests/unit/in_tmp_dir.h"
 #include <string.h>
 
 static void gives(const char *device, int32_t place, int32_t n, const char *word) {
@@ -120,6 +121,57 @@ static void each_word_of_a_list_is_checked(void **state) {
     assert_int_equal(device_check(longest, NULL, &err), E_INVAL);
 }
 
+// Writes a folder of one layer of experts, where keys have as many rows as there are experts.
+static void write_experts(enum dtype router, enum dtype keys) {
+    static const char config[] =
+        "{\"model_type\":\"qwen3_moe\",\"vocab_size\":8,\"hidden_size\":16,\"intermediate_size\":8,"
+        "\"num_hidden_layers\":1,\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":"
+        "8,"
+        "\"max_position_embeddings\":16,\"num_experts\":8,\"num_experts_per_tok\":2,"
+        "\"moe_intermediate_size\":8}";
+    static const char zeros[8 * 16 * 4];
+    struct tensor tensors[] = {
+        {.name = "model.layers.0.mlp.gate.weight", .dtype = router},
+        {.name = "model.layers.0.self_attn.k_proj.weight", .dtype = keys},
+        {.name = "model.layers.0.self_attn.v_proj.weight", .dtype = DTYPE_BF16},
+    };
+    const size_t n = sizeof tensors / sizeof *tensors;
+    struct safetensors_writer *w = NULL;
+    struct err err = {0};
+    for (size_t i = 0; i < n; i++) {
+        tensors[i].n_dims = 2;
+        tensors[i].shape[0] = 8;
+        tensors[i].shape[1] = 16;
+        tensors[i].bytes = 8 * 16 * dtype_size(tensors[i].dtype);
+    }
+    tmp_text(&dir, "config.json", config);
+    unlink(tmp_path(&dir, "model.safetensors"));
+    assert_int_equal(safetensors_create(&w, tmp_path(&dir, "model.safetensors"), tensors, n, &err),
+                     0);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(safetensors_write(w, zeros, tensors[i].bytes, &err), 0);
+    assert_int_equal(safetensors_finish(w, &err), 0);
+}
+
+static bool fits_bf16(void) {
+    struct device_options o = {0};
+    struct model_config mc;
+    struct err err = {0};
+    if (model_config_load(&mc, dir.path, &err) < 0) fail_msg("%s", err.text);
+    device_fit(&o, &mc, dir.path, WEIGHTS_OWN);
+    return o.bf16_matrices;
+}
+
+// A router in F32 leaves a model one of bf16; another matrix of a router's shape does not.
+static void routers_are_known_by_name(void **state) {
+    write_experts(DTYPE_BF16, DTYPE_BF16);
+    assert_true(fits_bf16());
+    write_experts(DTYPE_F32, DTYPE_BF16);
+    assert_true(fits_bf16());
+    write_experts(DTYPE_BF16, DTYPE_F32);
+    assert_false(fits_bf16());
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_has_the_word_itself),
@@ -129,6 +181,7 @@ int main(void) {
         cmocka_unit_test(instances_spread_over_the_gpus),
         cmocka_unit_test(the_gpus_of_an_instance_are_those_of_its_ranks),
         cmocka_unit_test(each_word_of_a_list_is_checked),
+        cmocka_unit_test(routers_are_known_by_name),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, setup, teardown);
 }
