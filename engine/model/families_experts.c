@@ -314,9 +314,12 @@ static int read_gpt_oss(struct model_config *c, const cJSON *json, struct err *e
     struct layer_config full = c->kinds[0], sliding;
     bool windowed[MODEL_MAX_LAYERS];
     int32_t window;
-    double limit = 7;
+    double limit = 7, alpha = 1.702;
     default_eps(c, json);
     full.attention.qkv_bias = true;
+    TRY(json_get_double(json, "swiglu_alpha", 0, 1e6, &alpha, err));
+    if (fabs(alpha - 1.702) > 1e-6) // that of ACT_QUICK_GELU
+        return err_set(err, E_UNSUPPORTED, "'swiglu_alpha' is %g; 1.702 alone is supported", alpha);
     TRY(json_get_bool(json, "attention_bias", &full.attention.qkv_bias, err));
     full.attention.o_bias = full.attention.qkv_bias;
     TRY(family_read_window(json, 128, &window, err));

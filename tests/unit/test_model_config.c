@@ -207,6 +207,8 @@ static const struct {
             "\"moe_intermediate_size\":8"),
      E_FORMAT, "'top_k_experts' is 5 of 4 experts"},
     {"{\"model_type\":\"gemma4_text\"," SHAPE "}", E_FORMAT, "rope_parameters"},
+    {"{\"model_type\":\"gpt_oss\"," SHAPE ",\"num_local_experts\":4,\"swiglu_alpha\":1.5}",
+     E_UNSUPPORTED, "'swiglu_alpha' is 1.5"},
     {LATENT(",\"kv_lora_rank\":0"), E_FORMAT, "kv_lora_rank"},
     {LATENT(",\"kv_lora_rank\":1000"), E_UNSUPPORTED, "latents of 1000 and 64"},
     {LATENT(",\"qk_rope_head_dim\":7"), E_UNSUPPORTED, "even width"},
