@@ -7,6 +7,8 @@ import test from 'node:test';
 import { pathToFileURL } from 'node:url';
 import { endOfFile } from './harness.mjs';
 
+// Files without servers wait for nothing that would keep the process alive until the next file is there.
+const alive = setInterval(() => {}, 1e9);
 let release = () => {};
 for (const argument of process.argv.slice(2)) {
   const at = argument.indexOf('='), name = argument.slice(0, at);
@@ -22,3 +24,4 @@ for (const argument of process.argv.slice(2)) {
     });
   });
 }
+clearInterval(alive);
