@@ -19,39 +19,77 @@ static struct range head_rows(struct range heads, int32_t each) {
     return (struct range){heads.first * each, heads.count * each};
 }
 
-// Turning a matrix round turns its scales too, which no format has.
-static int check_floats(struct loader *l, int32_t layer, struct err *err) {
+// Whether kv_b is stored in 8 bits with scales (a tensor of few bits is shown as F32 already).
+static bool is_scaled(const struct loader *l, int32_t layer) {
     char name[TENSOR_NAME_MAX];
     const struct tensor *t =
         checkpoint_find(l->cp, family_tensor_name(name, l->names, layer, l->names->kv_b, "weight"));
-    if (!t || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16) return 0;
-    return err_set(err, E_UNSUPPORTED,
-                   "the tensor '%s' is stored as %s; of latent attention f32, f16 and bf16 are "
-                   "supported",
-                   t->name, dtype_name(t->dtype));
+    return t && part_is_8bit(t);
+}
+
+static int pack_floats(struct loader *l, struct weight *w, const float *values, int32_t rows,
+                       int32_t cols, int32_t row_stride, int32_t col_stride, struct err *err) {
+    const struct tensor_view view = {.data = values,
+                                     .dtype = DTYPE_F32,
+                                     .rows = rows,
+                                     .cols = cols,
+                                     .row_stride = row_stride,
+                                     .col_stride = col_stride};
+    struct backend *be = l->m->backend;
+    struct weight packed = {0};
+    TRY(be->ops->weight_init(be, &packed, &view, 1, err));
+    *w = packed;
+    l->m->weight_bytes += w->bytes;
+    return 0;
+}
+
+// A head of a kv_b in 8 bits, as F32. The rows that make its key are used as columns, and the scales belong to stored
+// rows, or to blocks that begin and end anywhere within a head: no format of 8 bits in memory has such scales. F32
+// holds the products exactly as other programs compute them.
+static int load_scaled_head(struct loader *l, struct latent_weights *w, int32_t layer, int32_t head,
+                            int32_t at, struct err *err) {
+    const struct attention_config *a = attention_of(l, layer);
+    const int32_t each = a->nope_dim + a->v_head_dim, rank = a->kv_rank;
+    struct part p = slice(l->names->kv_b, a->n_heads * each, rank,
+                          (struct range){head * each, each}, range_whole(rank));
+    float *values;
+    p.looked_up = true;
+    if (!w) return loader_matrix(l, NULL, layer, &p, 1, err); // finds and checks it
+    TRY(loader_floats(l, &values, layer, &p, "weight", err));
+    if (!values) return 0;
+    const float *v = values + (int64_t)a->nope_dim * rank;
+    int rc = pack_floats(l, &w->k[at], values, rank, a->nope_dim, 1, rank, err);
+    if (rc == 0) rc = pack_floats(l, &w->v[at], v, a->v_head_dim, rank, rank, 1, err);
+    free(values);
+    return rc;
+}
+
+static int load_float_head(struct loader *l, struct latent_weights *w, int32_t layer, int32_t head,
+                           int32_t at, struct err *err) {
+    const struct attention_config *a = attention_of(l, layer);
+    const int32_t each = a->nope_dim + a->v_head_dim, all = a->n_heads * each, rank = a->kv_rank;
+    const int32_t row = head * each;
+    struct part k =
+        slice(l->names->kv_b, rank, all, range_whole(rank), (struct range){row, a->nope_dim});
+    struct part v = slice(l->names->kv_b, all, rank,
+                          (struct range){row + a->nope_dim, a->v_head_dim}, range_whole(rank));
+    k.transposed = true;
+    k.looked_up = v.looked_up = true; // floats, also in a model of 8 bits
+    TRY(loader_matrix(l, w ? &w->k[at] : NULL, layer, &k, 1, err));
+    return loader_matrix(l, w ? &w->v[at] : NULL, layer, &v, 1, err);
 }
 
 static int load_heads(struct loader *l, struct latent_weights *w, int32_t layer, struct err *err) {
-    const struct attention_config *a = attention_of(l, layer);
-    const struct range mine = split_heads(&l->m->split, a->n_heads);
-    const int32_t each = a->nope_dim + a->v_head_dim, all = a->n_heads * each, rank = a->kv_rank;
-    TRY(check_floats(l, layer, err));
+    const struct range mine = split_heads(&l->m->split, attention_of(l, layer)->n_heads);
+    const bool scaled = is_scaled(l, layer);
     if (w && l->packing) {
         w->k = calloc((size_t)mine.count, sizeof *w->k);
         w->v = calloc((size_t)mine.count, sizeof *w->v);
         if (!w->k || !w->v) return err_set(err, E_NOMEM, "no memory for %d heads", mine.count);
     }
-    for (int32_t h = 0; h < mine.count; h++) {
-        const int32_t row = (mine.first + h) * each;
-        struct part k =
-            slice(l->names->kv_b, rank, all, range_whole(rank), (struct range){row, a->nope_dim});
-        struct part v = slice(l->names->kv_b, all, rank,
-                              (struct range){row + a->nope_dim, a->v_head_dim}, range_whole(rank));
-        k.transposed = true;
-        k.looked_up = v.looked_up = true; // floats, also in a model of 8 bits
-        TRY(loader_matrix(l, w ? &w->k[h] : NULL, layer, &k, 1, err));
-        TRY(loader_matrix(l, w ? &w->v[h] : NULL, layer, &v, 1, err));
-    }
+    for (int32_t h = 0; h < mine.count; h++)
+        TRY(scaled ? load_scaled_head(l, w, layer, mine.first + h, h, err)
+                   : load_float_head(l, w, layer, mine.first + h, h, err));
     return 0;
 }
 

@@ -447,21 +447,41 @@ int loader_ones(struct loader *l, float **out, int32_t n, struct err *err) {
     return loader_to_device(l->m, out, ones, (size_t)n, err);
 }
 
+// Whole rows in 8 bits times their scales.
+static int scale_rows(struct loader *l, const struct matrix *m, float *out, struct err *err) {
+    const struct part *p = &m->parts[0];
+    const bool fp8 = m->tensors[0]->dtype == DTYPE_F8_E4M3;
+    const uint8_t *code = (const uint8_t *)l->staging;
+    char *rest = l->staging + staged_room(m->tensors[0], p);
+    struct tensor_view v = {0};
+    TRY(read_scales(l, m, 0, &rest, &v, err));
+    const int32_t block = m->block_k ? m->block_k : p->n_cols;
+    for (int32_t r = 0; r < p->rows.count; r++, v.scales += fp8_blocks(p->n_cols, m->block_k))
+        for (int32_t c = 0; c < p->n_cols; c++, code++)
+            *out++ = (fp8 ? e4m3_to_f32(*code) : (float)(int8_t)*code) * v.scales[c / block];
+    return 0;
+}
+
 int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
                   const char *suffix, struct err *err) {
-    const struct tensor *t;
+    struct matrix m = {.parts = {*p}, .n = 1};
     *out = NULL;
-    TRY(find_part(l, layer, p, suffix, &t, err));
+    TRY(find_part(l, layer, p, suffix, &m.tensors[0], err));
+    const struct tensor *t = m.tensors[0];
+    if (part_is_8bit(t)) TRY(find_scales(l, layer, &m, 0, err));
     if (!l->packing) l->total += (int64_t)slice_bytes(t, p);
     if (!l->packing) return 0;
     const size_t n = slice_bytes(t, p) / dtype_size(t->dtype);
-    TRY(stage(l, staged_room(t, p), err));
+    TRY(stage(l, matrix_room(&m), err));
     TRY(read_part(l, t, p, l->staging, err));
     *out = malloc(n * sizeof **out);
     if (!*out) return err_set(err, E_NOMEM, "no memory for %zu values", n);
-    to_f32(*out, l->staging, t->dtype, n);
-    loader_step(l, slice_bytes(t, p));
-    return 0;
+    if (!m.scales[0]) to_f32(*out, l->staging, t->dtype, n);
+    int rc = m.scales[0] ? scale_rows(l, &m, *out, err) : 0;
+    if (rc == 0) loader_step(l, slice_bytes(t, p));
+    if (rc < 0) free(*out);
+    if (rc < 0) *out = NULL;
+    return rc;
 }
 
 static int pack_vector(struct loader *l, float **out, const struct part *parts, int n,

@@ -40,8 +40,8 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
                   const char *suffix, struct err *err);
 // Loads a matrix "STEM.weight" that is looked up, not multiplied, as f32, row-major.
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
-// Reads a tensor "STEM.suffix" into host memory as f32 in the second walk; the caller frees *out, which is
-// NULL in the first.
+// Reads whole rows of a tensor "STEM.suffix", also of 8 bits with scales, into host memory as f32 in the second walk;
+// the caller frees *out, which is NULL in the first.
 int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
                   const char *suffix, struct err *err);
 // Matrices that are stored in few bits (load_groups.c): whether the stacked parts can be kept so, with all that is
