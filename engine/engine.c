@@ -391,6 +391,8 @@ static void *engine_main(void *arg) {
     pthread_setname_np(pthread_self(), "parley-engine");
     while (instance_round(&e->instance, idle_us)) continue;
     queue_close(&e->events); // the owner can still poll the remaining events
+    if (e->events.wake)
+        e->events.wake(e->events.wake_ctx); // of a lost device no event may have come
     return NULL;
 }
 

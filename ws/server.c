@@ -18,6 +18,7 @@
 #include "ws/parley/connection.h"
 #include "ws/shared.h"
 #include "ws/usage.h"
+#include <stddef.h>
 #include <stdlib.h>
 
 #define CLOSE_SECONDS 3 // for close handshakes at the end
@@ -141,17 +142,22 @@ static void note_lost_instances(struct service *s) {
 }
 
 // Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
-static void on_watch_timer(uv_timer_t *handle) {
-    struct server *srv = handle->data;
-    struct service *s = &srv->service;
+// After each poll: an engine that ends for its device rings the bell.
+static void end_if_lost(struct service *s) {
+    struct server *srv = (struct server *)((char *)s - offsetof(struct server, service));
     note_lost_instances(s);
-    metrics_history_note(&s->history, s->registry, net_now_us());
-    // An engine that stands still is silence: the service manager restarts the server.
-    if (notify_is_watched() && health_is_live(s)) notify_send("WATCHDOG=1");
     if (srv->device_lost || !health_is_lost(s)) return;
     srv->device_lost = true;
     log_error("server.device_lost", "turns=%d", sessions_n_running(s->sessions));
     begin_drain(srv);
+}
+
+static void on_watch_timer(uv_timer_t *handle) {
+    struct service *s = &((struct server *)handle->data)->service;
+    metrics_history_note(&s->history, s->registry, net_now_us());
+    // An engine that stands still is silence: the service manager restarts the server.
+    if (notify_is_watched() && health_is_live(s)) notify_send("WATCHDOG=1");
+    end_if_lost(s);
 }
 
 // A changed limit holds for turns that wait already; turns of an owner without a token end.
@@ -221,6 +227,7 @@ struct service *server_service(struct server *srv) {
 int server_listen(struct server *srv, struct sessions *sessions, struct err *err) {
     struct service *s = &srv->service;
     service_start(s, sessions);
+    s->polled = end_if_lost;
     metrics_history_note(&s->history, s->registry, net_now_us()); // what the first turn adds shows
     uv_timer_start(&srv->watch_timer, on_watch_timer, WATCH_MS, WATCH_MS);
     uv_signal_start(&srv->sigterm, on_terminate, SIGTERM);

@@ -85,6 +85,7 @@ static void poll_sessions(struct service *s) {
         s->dirty = false;
         s->n_polls++;
         int64_t next_us = sessions_poll(s->sessions);
+        if (s->polled) s->polled(s);
         if (s->dirty) next_us = 0; // a callback made new work
         if (next_us < 0)
             uv_timer_stop(&s->poll_timer);

@@ -41,8 +41,9 @@ struct service {
     uv_prepare_t prepare; // once per round of the loop, before it waits
     uv_idle_t awake;      // while it is active the loop does not sleep
     int64_t awake_until_us, start_us;
-    bool dirty;       // the session service has something to do
-    uint64_t n_polls; // of the session service
+    bool dirty;                        // the session service has something to do
+    uint64_t n_polls;                  // of the session service
+    void (*polled)(struct service *s); // called after each of them
     struct reclaim reclaim;
     size_t waiting_bytes;  // of answers, on all connections
     struct json_gaps gaps; // of the message in net->tx (parley/outgoing.c)
