@@ -59,6 +59,8 @@ static int copy_record(struct session *to, const struct session *from, const str
     }
     rec->key = rec->closed_ms = 0;
     rec->pinned = rec->archived = false;
+    free(rec->folder);
+    rec->folder = NULL;
     free(rec->share);
     rec->share = NULL;
     rec->stored_bytes = session_bytes(rec);

@@ -134,13 +134,17 @@ static char *new_share(char token[SHARE_TOKEN_LEN + 1]) {
 int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
-    char *title = NULL, *sampling = NULL, *note = NULL, *share = NULL;
+    char *title = NULL, *sampling = NULL, *note = NULL, *share = NULL, *folder = NULL;
     char token[SHARE_TOKEN_LEN + 1] = "";
     if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
                       SESSION_CANCEL_AFTER_MAX_MS);
     if (r->title && strlen(r->title) > SESSION_TITLE_BYTES)
         return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
+    if (r->folder && r->folder[0] && !session_folder_valid(r->folder))
+        return refuse(ss, r, "invalid",
+                      "folder must have at most %d characters, and no control characters",
+                      SESSION_FOLDER_CHARS);
     if (note_refused(s, r)) return 0;
     int rc = preparing_grammar(s, r, &err);
     if (rc > 0) return 0;
@@ -150,8 +154,9 @@ int handle_update(struct session *s, const struct request *r) {
     if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
     if (r->note) note = strdup(r->note);
     if (r->share == FLAG_ON) share = new_share(token);
+    if (r->folder && r->folder[0]) folder = strdup(r->folder);
     bool ready = (!r->title || title) && (!r->note || note) && (r->share != FLAG_ON || share) &&
-                 event_log_reserve(&s->events, 1) == 0;
+                 (!r->folder || !r->folder[0] || folder) && event_log_reserve(&s->events, 1) == 0;
     struct pending *p =
         ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
     if (!p) {
@@ -159,6 +164,7 @@ int handle_update(struct session *s, const struct request *r) {
         free(sampling);
         free(note);
         free(share);
+        free(folder);
         return E_NOMEM;
     }
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
@@ -184,6 +190,11 @@ int handle_update(struct session *s, const struct request *r) {
         p->share_changed = true;
         memcpy(p->share_token, token, sizeof token);
         s->rec.share = share;
+    }
+    if (r->folder) {
+        p->folder = s->rec.folder;
+        p->folder_changed = true;
+        s->rec.folder = folder;
     }
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     if (r->pinned) s->rec.pinned = r->pinned == FLAG_ON;

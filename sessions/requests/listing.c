@@ -25,6 +25,7 @@ int listing_start(struct sessions *ss, const struct request *r) {
         l->cursor = record_strdup(r->list.cursor, &failed);
         l->pinned = r->pinned;
         l->archived = r->archived;
+        l->in_folder = r->in_folder;
         l->limit = r->limit <= 0 ? LIST_DEFAULT : r->limit > LIST_MAX ? LIST_MAX : r->limit;
         l->max_bytes = PIECE_BYTES;
     }

@@ -294,6 +294,11 @@ static void undo_settings(struct session *s, struct pending *p) {
         s->rec.share = p->share;
         p->share = NULL;
     }
+    if (p->folder_changed) {
+        free(s->rec.folder);
+        s->rec.folder = p->folder;
+        p->folder = NULL;
+    }
     s->rec.pinned = p->pinned;
     s->rec.archived = p->archived;
     s->rec.cancel_after_ms = p->cancel_after_ms;

@@ -132,6 +132,8 @@ struct request {
     // time, unless a client attaches or starts a turn. 0: they finish. -1: OPEN takes 0, UPDATE keeps it.
     int64_t cancel_after_ms;
     enum record_flag pinned, archived; // UPDATE: FLAG_ANY keeps it. LIST: only such sessions
+    enum record_flag in_folder;        // LIST: likewise
+    const char *folder;                // UPDATE. "": none; NULL keeps it
     // UPDATE: FLAG_ON makes a new link, and the one before opens nothing any more: ANSWER_SHARED, also to clients that
     // are attached. FLAG_OFF takes it back.
     enum record_flag share;

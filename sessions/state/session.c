@@ -55,6 +55,7 @@ void pending_free(struct pending *p) {
     free(p->sampling);
     free(p->note);
     free(p->share);
+    free(p->folder);
     tree_cut_release(&p->cut);
     free(p);
 }

@@ -68,6 +68,8 @@ struct pending {
     bool note_changed;
     char *share; // the old digest, if share_changed
     bool share_changed;
+    char *folder; // the old one, if folder_changed
+    bool folder_changed;
     char share_token[SHARE_TOKEN_LEN + 1]; // the token of a new link, for the answer; "": none
     char first_words[SESSION_AUTO_TITLE_BYTES];
     bool auto_title, pinned, archived;   // the old values

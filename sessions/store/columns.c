@@ -67,6 +67,7 @@ static const struct column sessions[] = {
     C(auto_title, NUMBER, BOOL, 1),
     C(pinned, "INTEGER", BOOL, 12, .flags = SPARSE),
     C(archived, "INTEGER", BOOL, 12, .flags = SPARSE),
+    C(folder, "TEXT", TEXT, 14, .flags = NULLABLE | SPARSE, .rule = RULE_FOLDER),
     // No file has it: who imports a session has not shared it.
     C(share, "TEXT", TEXT, 13, .flags = UNSENT | NULLABLE),
     C(system, "TEXT", TEXT, 1, .flags = FIXED | NULLABLE, .min = 1, .max = SESSION_SYSTEM_BYTES),

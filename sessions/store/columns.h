@@ -28,6 +28,7 @@ enum column_type {
 enum column_rule {
     RULE_RANGE, // numbers from min to max, texts of min to max bytes of UTF-8
     RULE_ID,    // a session's id
+    RULE_FOLDER,
     RULE_SAMPLING,
     RULE_END, // why a turn ends
 };

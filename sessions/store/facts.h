@@ -11,6 +11,7 @@ enum record_flag { FLAG_ANY, FLAG_OFF, FLAG_ON };
 #define SERVER_NAME_MAX 16 // what new ids begin with: small letters and digits
 #define SESSION_REQUEST_ID_MAX 128
 #define SESSION_TITLE_BYTES 200
+#define SESSION_FOLDER_CHARS 64 // of UTF-8
 #define SESSION_SYSTEM_BYTES 32768
 #define SESSION_NOTE_BYTES (256 << 10)
 #define SESSION_CANCEL_AFTER_MAX_MS 86400000

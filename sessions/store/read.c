@@ -325,7 +325,9 @@ static int parse_cursor(const char *cursor, int64_t *updated_ms, int64_t *key) {
 static int prepare_list(struct store_db *db, const struct store_list *l, sqlite3_stmt **out,
                         struct err *err) {
     int64_t updated_ms, key;
-    char sql[384], pinned[48] = "", archived[48] = "";
+    char sql[448], pinned[48] = "", archived[48] = "";
+    static const char *const in_folder[] = {
+        [FLAG_ANY] = "", [FLAG_OFF] = " AND s.folder IS NULL", [FLAG_ON] = " AND s.folder NOTNULL"};
     if (parse_cursor(l->cursor, &updated_ms, &key) < 0)
         return err_set(err, E_INVAL, "cursor is not one of ours");
     if (l->pinned)
@@ -333,12 +335,12 @@ static int prepare_list(struct store_db *db, const struct store_list *l, sqlite3
     if (l->archived)
         snprintf(archived, sizeof archived, " AND coalesce(s.archived, 0) = %d",
                  l->archived == FLAG_ON);
-    snprintf(
-        sql, sizeof sql,
-        "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < (?1, ?2)%s%s%s%s"
-        " ORDER BY s.updated_ms DESC, s.key DESC",
-        l->owner ? " AND s.owner = ?3" : "", l->forked_from ? " AND s.forked_from = ?4" : "",
-        pinned, archived);
+    snprintf(sql, sizeof sql,
+             "SELECT s.key, s.updated_ms FROM sessions s WHERE (s.updated_ms, s.key) < (?1, "
+             "?2)%s%s%s%s%s"
+             " ORDER BY s.updated_ms DESC, s.key DESC",
+             l->owner ? " AND s.owner = ?3" : "", l->forked_from ? " AND s.forked_from = ?4" : "",
+             pinned, archived, in_folder[l->in_folder]);
     TRY(store_db_prepare(db, sql, 0, out, err));
     sqlite3_bind_int64(*out, 1, updated_ms);
     sqlite3_bind_int64(*out, 2, key);
@@ -407,7 +409,7 @@ static int find_old(struct store_db *db, struct store_list *l, struct err *err) 
 
 static size_t text_bytes(const struct session_record *r) {
     return sizeof *r + (r->system ? strlen(r->system) : 0) + (r->title ? strlen(r->title) : 0) +
-           (r->sampling ? strlen(r->sampling) : 0);
+           (r->folder ? strlen(r->folder) : 0) + (r->sampling ? strlen(r->sampling) : 0);
 }
 
 void store_list_clear(struct store_list *l) {

@@ -1,6 +1,7 @@
 // Plain data of a conversation: copies, release, sizes. See record.h.
 #include "sessions/store/record.h"
 #include "base/err.h"
+#include "base/utf8.h"
 #include "sessions/store/columns.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,6 +48,18 @@ const char *record_compute_dtype(const char *instance) {
 bool session_id_valid(const char *id) {
     size_t n = strspn(id, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-");
     return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
+}
+
+bool session_folder_valid(const char *name) {
+    size_t len = strnlen(name, 4 * SESSION_FOLDER_CHARS + 1), n = 0;
+    bool valid = true;
+    for (size_t at = 0; at < len && valid; n++) {
+        const unsigned char *c = (const unsigned char *)name + at;
+        // U+0080 to U+009F are control characters, too.
+        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) return false;
+        at += utf8_next(name + at, len - at, &valid);
+    }
+    return valid && n > 0 && n <= SESSION_FOLDER_CHARS;
 }
 
 void session_record_release(struct session_record *r) {

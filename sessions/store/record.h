@@ -16,6 +16,7 @@ struct session_record {
     char *title, *system /* NULL: none */, *sampling /* JSON object */;
     bool auto_title;
     bool pinned, archived; // where its owner's lists show it; nothing else reads them
+    char *folder;          // likewise; NULL: none
     char *share;           // digest of the link's token (sessions/state/share.h); NULL: not shared
     int64_t session_len;
     int32_t memory_len, sink_len;
@@ -120,6 +121,8 @@ void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *in
 const char *record_compute_dtype(const char *instance);
 
 bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -
+// UTF-8 of 1 to SESSION_FOLDER_CHARS characters without control characters.
+bool session_folder_valid(const char *name);
 
 // A whole session as the database has it.
 struct stored_turn {

@@ -59,6 +59,7 @@ struct store_list {
     char *owner, *query /* NULL: all */, *cursor /* NULL: from the newest */;
     char *forked_from;                 // only forks of this session; NULL: all
     enum record_flag pinned, archived; // only sessions with these flags; FLAG_ANY: all
+    enum record_flag in_folder;
     int64_t limit;
     size_t max_bytes;        // of an answer's rows, roughly; the job is sent again for more. 0: all
     int64_t before_ms, keep; // OLD

@@ -339,6 +339,8 @@ static const struct {
     {"\"seq\":", "\"seq\":1", "session.seq"},
     {"\"sampling\":{}", "\"sampling\":{\"top_p\":7}", "session.sampling: 'top_p' must be"},
     {"\"sampling\":{}", "\"sampling\":[]", "session: 'sampling' must be an object"},
+    {"\"sampling\":{}", "\"folder\":7,\"sampling\":{}", "session: 'folder' must be a string"},
+    {"\"sampling\":{}", "\"folder\":\"a\\n\",\"sampling\":{}", "session.folder is not"},
     {"\"turns\":[{", "\"turns\":[7,{", "turns[0]: must be an object"},
     {"\"turns\":[", "\"turns\":{\"a\":[", "not valid JSON"},
     {"\"turn\":1,", "\"turn\":2,", "turns[1].turn is 2"},

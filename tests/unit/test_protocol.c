@@ -125,6 +125,9 @@ static void every_type_with_its_keys(void **state) {
     assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"title\":\"\"}"), 0);
     assert_string_equal(m.request.title, "");
     assert_null(m.request.sampling);
+    assert_null(m.request.folder);
+    assert_int_equal(decode("{\"type\":\"session.update\",\"session\":\"a\",\"folder\":\"F\"}"), 0);
+    assert_string_equal(m.request.folder, "F");
     assert_int_equal(decode("{\"type\":\"session.close\",\"session\":\"a\",\"delete\":true}"), 0);
     assert_true(m.request.close.delete_it);
     assert_int_equal(decode("{\"type\":\"session.open\",\"on_disconnect\":\"finish\"}"), 0);
@@ -228,6 +231,8 @@ static void sampling_is_read_by_the_decoder(void **state) {
     refused("{\"type\":\"session.open\",\"sampling\":{\"top_k\":\"x\"}}", "invalid", "top_k");
     refused("{\"type\":\"session.update\",\"session\":\"s\",\"sampling\":{\"temperature\":-2}}",
             "invalid", "temperature");
+    refused("{\"type\":\"session.update\",\"session\":\"s\",\"folder\":7}", "bad_message",
+            "folder");
     refused("{\"type\":\"session.open\",\"sampling\":{\"logit_bias\":{\"1000\":1}}}", "invalid",
             "1000"); // the model's number of tokens
     message_release(&m);

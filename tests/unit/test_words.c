@@ -239,6 +239,7 @@ static void make_old(void) {
         "-search.rowid) "
         "|| substr(words, 17)");
     run("DROP INDEX sessions_share; ALTER TABLE sessions DROP COLUMN share;"
+        "ALTER TABLE sessions DROP COLUMN folder;"
         "ALTER TABLE sessions DROP COLUMN pinned; ALTER TABLE sessions DROP COLUMN archived;"
         "PRAGMA user_version = 10");
     reopen();

@@ -28,7 +28,7 @@ import { toast } from './notices.js';
 import { errorText, t } from './text.js';
 
 const PAGE = 50;
-const PINNED = 200; // limit of session.list
+const MOST = 200; // limit of session.list
 const TURNS = 100;
 const MAX_TURNS = 1000; // limit of session.get
 const MODELS_MS = 5000; // between two looks at the models
@@ -379,10 +379,12 @@ async function page(cursor) {
     if (state.list.query !== query || state.list.archive !== archive) return;
     setListPage(frame.sessions, frame.cursor, cursor !== null);
     if (!query && !archive && !cursor) lookForArchived();
-    // Pinned ones stand above all others, however old they are.
+    // Pinned ones and those in folders stand above all others, however old they are.
     if (query || archive || cursor || !frame.cursor) return;
-    const { sessions } = await socket.request({ type: 'session.list', limit: PINNED, pinned: true, archived: false });
-    if (!state.list.query && !state.list.archive) setListPage(sessions, state.list.cursor, true);
+    for (const which of [{ pinned: true }, { in_folder: true }]) {
+      const { sessions } = await socket.request({ type: 'session.list', limit: MOST, archived: false, ...which });
+      if (!state.list.query && !state.list.archive) setListPage(sessions, state.list.cursor, true);
+    }
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {
       setList({ phase: 'failed' });
@@ -404,7 +406,7 @@ async function lookForArchived() {
 
 // --- sessions ----------------------------------------------------------------------------------------------------
 
-/** @param {string} id @param {{title?: string, pinned?: boolean, archived?: boolean, sampling?: Record<string, any>}} change */
+/** @param {string} id @param {{title?: string, pinned?: boolean, archived?: boolean, folder?: string, sampling?: Record<string, any>}} change */
 export function update(id, change) {
   return socket.request(
     { type: 'session.update', session: id, ...change },

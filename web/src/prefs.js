@@ -94,6 +94,17 @@ export const sidebarOpen = () => read('sidebar', /** @type {boolean} */ (true)) 
 /** @param {boolean} open */
 export const setSidebarOpen = (open) => write('sidebar', open);
 
+/** The folders whose chats are hidden. @returns {string[]} */
+export function closedFolders() {
+  const value = read('closed-folders', /** @type {string[]} */ ([]));
+  return Array.isArray(value) ? value : [];
+}
+/** @param {string} name @param {boolean} closed */
+export function setFolderClosed(name, closed) {
+  const others = closedFolders().filter((one) => one !== name);
+  write('closed-folders', closed ? [...others.slice(-MAX_SEEN + 1), name] : others);
+}
+
 /** @returns {boolean} */
 export const shortcutsOn = () => read('shortcuts', /** @type {boolean} */ (true)) !== false;
 /** @param {boolean} on */
@@ -228,6 +239,7 @@ export function forgetUser() {
   write('drafts', undefined);
   write('unsent', undefined);
   write('links', undefined);
+  write('closed-folders', undefined);
 }
 
 /** The token of a session's link, where this browser has made it. @param {string} id @returns {string | undefined} */

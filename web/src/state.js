@@ -15,7 +15,7 @@ import { adoptTurn } from './turns.js';
 
 /** @typedef {import('./turns.js').Turn} Turn */
 /**
- * @typedef {{id: string, title: string, auto_title: boolean, pinned?: boolean, archived?: boolean, shared?: boolean, model: string, state: string, created_ms: number,
+ * @typedef {{id: string, title: string, auto_title: boolean, pinned?: boolean, archived?: boolean, folder?: string, shared?: boolean, model: string, state: string, created_ms: number,
  *   updated_ms: number, n_turns: number, n_tokens: number, session_len: number, memory_len: number, sink_len: number,
  *   cached_tokens: number, system?: string | null, system_start?: string | null,
  *   sampling: Record<string, any>, seq: number, turn: number | null,
@@ -194,12 +194,22 @@ export function setList(change) {
   touch('list');
 }
 
-const pinned = (/** @type {string} */ id) => Number(!!state.sessions.get(id)?.pinned);
-const pinnedThenNewest = (/** @type {string} */ a, /** @type {string} */ b) =>
-  pinned(b) - pinned(a) ||
-  (state.sessions.get(b)?.updated_ms ?? 0) - (state.sessions.get(a)?.updated_ms ?? 0) || (a < b ? 1 : -1);
+const folders = new Intl.Collator(undefined, { numeric: true });
+/** Each of two folders has one place, also where a reader takes their names for the same. @param {string} a @param {string} b */
+export const byFolder = (a, b) => (a === b ? 0 : folders.compare(a, b) || (a < b ? -1 : 1));
+const rank = (/** @type {Session | undefined} */ one) => (one?.pinned ? 0 : one?.folder ? 1 : 2);
+/** Pinned, then folder by folder, then the others; the newest first in each. @param {string} a @param {string} b */
+function inOrder(a, b) {
+  const [one, other] = [state.sessions.get(a), state.sessions.get(b)];
+  const first = rank(one);
+  return (
+    first - rank(other) ||
+    (first === 1 && byFolder(one?.folder ?? '', other?.folder ?? '')) ||
+    (other?.updated_ms ?? 0) - (one?.updated_ms ?? 0) || (a < b ? 1 : -1)
+  );
+}
 
-const UNMARKED = { pinned: false, archived: false, shared: false }; // what the server leaves out
+const UNMARKED = { pinned: false, archived: false, folder: '', shared: false }; // what the server leaves out
 
 /** One page of the list. @param {Array<Session & {found?: Found}>} sessions @param {string | null} cursor @param {boolean} append */
 export function setListPage(sessions, cursor, append) {
@@ -211,7 +221,7 @@ export function setListPage(sessions, cursor, append) {
   const ids = append ? state.list.ids : [];
   const brought = sessions.map(({ id }) => id).filter((id) => !state.deleting.has(id));
   setList({ ids: [...new Set([...ids, ...brought])], cursor, phase: 'ready' });
-  if (!state.list.query) state.list.ids.sort(pinnedThenNewest);
+  if (!state.list.query) state.list.ids.sort(inOrder);
 }
 
 /** A session as the server says it is. @param {Session} session */
@@ -221,7 +231,7 @@ export function putSession(session) {
   touch('session', session.id);
   const chat = state.chats.get(session.id);
   if (chat && session.n_tokens > chat.logTokens) chat.logTokens = session.n_tokens;
-  if (before && (!!before.pinned !== !!session.pinned || !!before.archived !== !!session.archived)) listSession(session);
+  if (before && (!!before.pinned !== !!session.pinned || !!before.archived !== !!session.archived || (before.folder ?? '') !== (session.folder ?? ''))) listSession(session);
 }
 
 /** A session changed somewhere; it takes its place in the list. @param {Session} session */
@@ -243,10 +253,10 @@ function listSession(session) {
   if (!listed) {
     // It belongs to a page of the list that is not loaded.
     const last = state.sessions.get(ids.at(-1) ?? '');
-    if (!session.pinned && cursor && last && session.updated_ms < last.updated_ms) return;
+    if (!session.pinned && !session.folder && cursor && last && session.updated_ms < last.updated_ms) return;
     ids.push(session.id);
   }
-  ids.sort(pinnedThenNewest);
+  ids.sort(inOrder);
   touch('list');
 }
 

@@ -187,6 +187,7 @@ static int decode_list(struct decoder *d) {
     TRY(get_text(d, "cursor", 256, &d->r->list.cursor));
     TRY(get_flag(d, "pinned", &d->r->pinned));
     TRY(get_flag(d, "archived", &d->r->archived));
+    TRY(get_flag(d, "in_folder", &d->r->in_folder));
     return get_int(d, "limit", 1, PROTOCOL_LIST_MAX, &d->r->limit);
 }
 
@@ -194,6 +195,7 @@ static int decode_update(struct decoder *d) {
     TRY(get_text(d, "title", PROTOCOL_TITLE_BYTES, &d->r->title));
     TRY(get_flag(d, "pinned", &d->r->pinned));
     TRY(get_flag(d, "archived", &d->r->archived));
+    TRY(get_string(d, "folder", &d->r->folder));
     TRY(get_on_disconnect(d));
     return get_sampling(d);
 }

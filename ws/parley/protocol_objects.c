@@ -52,6 +52,7 @@ void protocol_put_session_as(struct json_writer *w, const char *key, const struc
               r->auto_title);
     if (r->pinned) json_put_bool(w, "pinned", true);
     if (r->archived) json_put_bool(w, "archived", true);
+    if (r->folder) json_put_string(w, "folder", r->folder);
     if (r->share) json_put_bool(w, "shared", true);
     json_form(w,
               "model:%s,state:%s,created_ms:%ld,updated_ms:%ld,n_turns:%ld,n_tokens:%ld,"

@@ -6,6 +6,7 @@ import { dateGroup, moment } from '../format.js';
 import { h, icon, iconButton, newMemo, setAttribute, setText } from '../dom.js';
 import { afterFrame } from '../frame.js';
 import { withPanels } from '../late.js';
+import { closedFolders, setFolderClosed } from '../prefs.js';
 import { hasArchived, setFresh, state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { isUnread } from '../unread.js';
@@ -193,6 +194,7 @@ export function sessionMenu(button, id, doRename) {
   const { pinned, archived, shared } = state.sessions.get(id) ?? {};
   openMenu(button, t('Chat'), [
     { icon: 'pin', label: pinned ? t('Unpin') : t('Pin'), run: () => pin(id, !pinned) },
+    { icon: 'folder', label: t('Move to folder…'), run: () => withPanels(({ openMove }) => openMove([id])) },
     { icon: 'archive', label: archived ? t('Unarchive') : t('Archive'), run: () => archive([id], !archived) },
     { icon: 'pencil', label: t('Rename'), run: doRename },
     ...(id === state.current ? [/** @type {import('./menu.js').Item} */ ({ icon: 'tree', label: t('Show the tree'), run: () => withPanels(({ openTree }) => openTree(), true) })] : []),
@@ -223,6 +225,7 @@ function itemOf(id) {
   return item;
 }
 
+const FOLDER = '/';
 let groupNumber = 0;
 let next = 0; // the first of state.list.ids that has not been placed
 /** Where the next group and the next row of the last group belong: before these. @type {[Element | null, Element | null]} */
@@ -243,12 +246,31 @@ function place(parent, element, before) {
   return before;
 }
 
-/** @param {string} name */
+/** A folder's heading shows and hides its chats. @param {string} name @param {HTMLElement} rows */
+function folderButton(name, rows) {
+  const button = h('button', { type: 'button', class: 'folder-button', tabIndex: -1 }, icon('right'), h('bdi', null, name));
+  const show = (/** @type {boolean} */ closed) => {
+    rows.hidden = closed;
+    button.ariaExpanded = String(!closed);
+  };
+  button.onclick = () => {
+    show(!rows.hidden);
+    setFolderClosed(name, rows.hidden);
+    drawTabStop();
+    fillList();
+  };
+  show(closedFolders().includes(name));
+  return button;
+}
+
+/** @param {string} name of a folder: behind FOLDER, so that it is no other group's */
 function groupOf(name) {
   const known = [...groups.children].find((one) => one.getAttribute('data-name') === name);
   if (known) return known;
-  const heading = h('h3', { id: `group-${groupNumber++ % 1000}` }, name);
-  return h('section', { class: 'group', 'data-name': name }, heading, h('ul', { 'aria-labelledby': heading.id }));
+  const id = `group-${groupNumber++ % 1000}`;
+  const rows = h('ul', { 'aria-labelledby': id });
+  const heading = h('h3', { id }, name.startsWith(FOLDER) ? folderButton(name.slice(FOLDER.length), rows) : name);
+  return h('section', { class: 'group', 'data-name': name }, heading, rows);
 }
 
 /**
@@ -264,7 +286,7 @@ function addRows(slice = items.size ? SLICE : 0) {
       drawRestLater();
       return;
     }
-    const name = query ? t('Found') : session.pinned ? t('Pinned') : dateGroup(session.updated_ms);
+    const name = query ? t('Found') : session.pinned ? t('Pinned') : session.folder ? FOLDER + session.folder : dateGroup(session.updated_ms);
     if (group?.getAttribute('data-name') !== name) {
       group = groupOf(name);
       places = [place(groups, group, places[0]), group.lastElementChild?.firstElementChild ?? null];
@@ -326,7 +348,7 @@ function drawList() {
   );
 }
 
-// The list is one stop of the Tab key: at the link that was focused last, the session shown, or the first.
+// The list is one stop of the Tab key: at the link or folder that was focused last, the session shown, or the first.
 function drawTabStop() {
   const links = linksOf();
   const stop =
@@ -335,7 +357,7 @@ function drawTabStop() {
     links[0];
   for (const link of links) link.tabIndex = link === stop ? 0 : -1;
 }
-const linksOf = () => /** @type {HTMLAnchorElement[]} */ ([...groups.querySelectorAll('a.item-link')]);
+const linksOf = () => /** @type {HTMLElement[]} */ ([...groups.querySelectorAll('ul:not([hidden]) a.item-link, .folder-button')]);
 groups.addEventListener('focusin', drawTabStop);
 
 subscribe('list', () => {
@@ -400,25 +422,25 @@ export const searchField = h('input', {
 // Up and down move through the list, right goes to a session's menu and left back.
 groups.addEventListener('keydown', (event) => {
   const row = /** @type {Element} */ (event.target).closest('.item');
-  const link = row?.querySelector('a.item-link');
-  if (!row || !link || event.altKey || event.ctrlKey || event.metaKey) return;
+  const link = /** @type {HTMLElement | null} */ (row ? row.querySelector('a.item-link') : event.target);
+  if (!link || event.altKey || event.ctrlKey || event.metaKey) return;
   const links = linksOf();
-  const at = links.indexOf(/** @type {HTMLAnchorElement} */ (link));
+  const at = links.indexOf(link);
   /** @type {Record<string, HTMLElement | null | undefined>} */
   const targets = {
     ArrowDown: links[Math.min(at + 1, links.length - 1)],
     ArrowUp: at ? links[at - 1] : searchField,
     Home: links[0],
     End: links.at(-1),
-    ArrowRight: row.querySelector('button'),
-    ArrowLeft: /** @type {HTMLElement} */ (link),
+    ArrowRight: row?.querySelector('button'),
+    ArrowLeft: link,
   };
   const target = targets[event.key];
   if (target && /** @type {Element} */ (event.target).localName !== 'input') {
     event.preventDefault();
     target.focus();
   } else if (event.key === 'F2') {
-    items.get(row.getAttribute('data-id') ?? '')?.rename();
+    items.get(row?.getAttribute('data-id') ?? '')?.rename();
   }
 });
 

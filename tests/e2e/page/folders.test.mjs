@@ -1,0 +1,107 @@
+// Folders: the server keeps each session's, so every browser of the owner shows the same ones.
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { longTest, shortTest as test } from '../harness.mjs';
+import { connected, newContext, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
+
+/** The list as it is shown: each group's name with its titles. */
+const shown = (page) =>
+  page.locator('.group').evaluateAll((all) =>
+    all.map((group) => [group.querySelector('h3').innerText, ...[...group.querySelectorAll('ul:not([hidden]) .item-title')].map((title) => title.textContent)]));
+const shows = (page, wanted) => soon(async () => assert.deepEqual(await shown(page), wanted));
+
+const axe = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+async function axeFindsNothing(page) {
+  await page.evaluate(axe);
+  const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+  assert.deepEqual(violations.map(({ id, nodes }) => `${id}: ${nodes.map(({ target }) => target)}`), []);
+}
+
+/** Opens the dialog from a session's menu, and moves the session. */
+async function move(page, id, folder) {
+  await page.hover(`.item[data-id="${id}"]`);
+  await page.click(`.item[data-id="${id}"] .item-menu`);
+  await page.click('.menu-item:text-is("Move to folder…")');
+  await page.fill('#folder-name', folder);
+  await page.press('#folder-name', 'Enter');
+  await page.waitForSelector('.folder-dialog', { state: 'detached' });
+}
+
+test('a chat is moved into a folder and out of it; a folder is closed by the keyboard and stays closed', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const ids = [];
+  for (const title of ['One', 'Two', 'Three']) {
+    const { client, id } = await prepareSession(t, server, { title });
+    await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
+    ids.push(id);
+  }
+  const [first, second] = ids;
+  const page = await openPage(t, server);
+  await shows(page, [['Today', 'Three', 'Two', 'One']]);
+  await move(page, first, ' Today '); // no other group's
+  await shows(page, [['Today', 'One'], ['Today', 'Three', 'Two']]);
+  await move(page, second, 'A');
+  await shows(page, [['A', 'Two'], ['Today', 'One'], ['Today', 'Three']]);
+
+  await page.focus('#search');
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await page.evaluate(() => document.activeElement.className), 'folder-button');
+  await page.keyboard.press('Enter');
+  await shows(page, [['A'], ['Today', 'One'], ['Today', 'Three']]);
+  assert.equal(await page.getAttribute('.folder-button >> nth=0', 'aria-expanded'), 'false');
+  await page.keyboard.press('ArrowDown');
+  await page.keyboard.press('ArrowDown');
+  assert.equal(await page.evaluate(() => document.activeElement.closest('.item')?.dataset.id), first, 'hidden chats are passed over');
+  await page.reload();
+  await connected(page);
+  await shows(page, [['A'], ['Today', 'One'], ['Today', 'Three']]);
+  await page.click('.folder-button >> nth=0');
+  await shows(page, [['A', 'Two'], ['Today', 'One'], ['Today', 'Three']]);
+  await move(page, second, '');
+  await shows(page, [['Today', 'One'], ['Today', 'Three', 'Two']]);
+});
+
+test('session.update sets the folder; bad names are refused; lists, exports and imports have it, forks do not', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const { client, id } = await prepareSession(t, server, { title: 'One' });
+  await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
+  const careless = await server.connect({ malformed: true });
+  const update = (folder) => careless.request({ type: 'session.update', session: id, folder });
+  const { session } = await update('Arbeit 😀');
+  assert.equal(session.folder, 'Arbeit 😀');
+  for (const [folder, code] of [['a\nb', 'invalid'], ['\u0085', 'invalid'], ['😀'.repeat(65), 'invalid'], [7, 'bad_message'], [['a'], 'bad_message']]) {
+    const refusal = await update(folder);
+    assert.deepEqual([refusal.type, refusal.code], ['error', code], JSON.stringify(folder));
+    assert.match(refusal.message, /folder/);
+  }
+  const list = async (how) => (await client.request({ type: 'session.list', ...how })).sessions.map(({ folder }) => folder);
+  assert.deepEqual(await list({ in_folder: true }), ['Arbeit 😀']);
+  assert.deepEqual(await list({ in_folder: false }), []);
+  const { session: copy } = await client.request({ type: 'session.fork', session: id });
+  assert.equal(copy.folder, undefined);
+  const { archive } = await client.request({ type: 'session.export', session: id });
+  await client.request({ type: 'session.close', session: id, delete: true });
+  const back = await client.request({ type: 'session.import', archive });
+  assert.equal(back.session.folder, 'Arbeit 😀');
+});
+
+longTest('another browser follows; chats older than a page of the list are in their folders', async (t) => {
+  const server = await Server.start(t, { args: [...unhurried, '--messages-per-second', '1000', '--message-burst', '1000'] });
+  const { client, id } = await prepareSession(t, server, { title: 'Oldest' });
+  await client.request({ type: 'session.update', session: id, folder: 'A' });
+  for (let i = 0; i < 53; i++) await client.open({ title: `Chat ${i}` });
+  const page = await openPage(t, server);
+  const other = await openPage(t, server, { context: await newContext(t) });
+  for (const one of [page, other]) await soon(async () => assert.deepEqual((await shown(one))[0], ['A', 'Oldest']));
+  await page.hover('.item');
+  await page.click('.item .item-menu');
+  await page.click('.menu-item:text-is("Move to folder…")');
+  assert.equal(await page.inputValue('#folder-name'), 'A');
+  await axeFindsNothing(page);
+  await page.fill('#folder-name', 'B');
+  await page.click('.folder-dialog button:text-is("Move")');
+  for (const one of [page, other]) await soon(async () => assert.deepEqual((await shown(one))[0], ['B', 'Oldest']));
+  await page.click('.folder-button >> nth=0');
+  await axeFindsNothing(page);
+});
