@@ -62,6 +62,48 @@ test('a chat is moved into a folder and out of it; a folder is closed by the key
   await shows(page, [['Today', 'One'], ['Today', 'Three', 'Two']]);
 });
 
+test('a folder is renamed with its archived chats; several chats are moved at once; no name: no folder', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const opened = [];
+  for (const [title, folder] of [['One', 'A'], ['Two', 'A'], ['Three', 'B'], ['Four', '']]) {
+    const { client, id } = await prepareSession(t, server, { title });
+    await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
+    await client.request({ type: 'session.update', session: id, folder, archived: title === 'Two' });
+    opened.push([client, id]);
+  }
+  const [client, archived] = opened[1];
+  const folderOfArchived = async () => (await client.request({ type: 'session.get', session: archived })).session.folder;
+  const page = await openPage(t, server);
+  await shows(page, [['A', 'One'], ['B', 'Three'], ['Today', 'Four']]);
+  await page.focus('.folder-button >> nth=0');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.evaluate(() => document.activeElement.ariaLabel), 'Rename folder A');
+  await page.keyboard.press('ArrowLeft');
+  await page.keyboard.press('F2');
+  assert.equal(await page.inputValue('#folder-name'), 'A');
+  await page.fill('#folder-name', 'Z <b>');
+  await page.keyboard.press('Enter');
+  await shows(page, [['B', 'Three'], ['Z <b>', 'One'], ['Today', 'Four']]);
+  assert.equal(await folderOfArchived(), 'Z <b>');
+
+  await page.hover('.item');
+  await page.click('.item .item-menu');
+  await page.click('.menu-item:text-is("Select several…")');
+  for (const title of ['Four', 'Three']) await page.check(`.manage-dialog label:has-text("${title}") input`);
+  await page.click('.manage-dialog button:text-is("Move…")');
+  await page.fill('#folder-name', 'C');
+  await page.click('.folder-dialog button:text-is("Move")');
+  await page.waitForSelector('.dialog', { state: 'detached' });
+  await shows(page, [['C', 'Four', 'Three'], ['Z <b>', 'One']]);
+
+  await page.hover('.folder-button >> nth=1');
+  await page.click('[aria-label="Rename folder Z <b>"]');
+  await page.fill('#folder-name', ' ');
+  await page.click('.folder-dialog button:text-is("Rename")');
+  await shows(page, [['C', 'Four', 'Three'], ['Today', 'One']]);
+  assert.equal(await folderOfArchived(), undefined);
+});
+
 test('session.update sets the folder; bad names are refused; lists, exports and imports have it, forks do not', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const { client, id } = await prepareSession(t, server, { title: 'One' });

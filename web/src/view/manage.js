@@ -1,5 +1,5 @@
 // @ts-check
-// All sessions with a box each: to export or to delete several.
+// All sessions with a box each: to export, move, archive or delete several.
 import { archive, removeSeveral, request, sentence } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { exportSessions } from '../exports.js';
@@ -7,6 +7,7 @@ import { moment, plural } from '../format.js';
 import { state } from '../state.js';
 import { t } from '../text.js';
 import { confirmDialog, openDialog } from './dialog.js';
+import { openMove } from './folder_panel.js';
 
 const PAGE = 200;
 
@@ -16,6 +17,7 @@ export function openManage() {
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const all = h('input', { type: 'checkbox', id: 'manage-all', onchange: () => boxes().forEach((box) => (box.checked = all.checked)) });
   const take = h('button', { type: 'button', class: 'button', onclick: () => exporting().catch(fail) }, t('Export'));
+  const move = h('button', { type: 'button', class: 'button', onclick: () => openMove(chosen(), () => dialog.close()) }, t('Move…'));
   const shelve = h('button', { type: 'button', class: 'button', onclick: () => archiving() }, t('Archive'));
   const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, t('Delete…'));
   const boxes = () => /** @type {HTMLInputElement[]} */ ([...rows.querySelectorAll('input')]);
@@ -37,21 +39,21 @@ export function openManage() {
         h('label', { class: 'check' }, all, h('span', null, t('All'))),
         rows,
         problem,
-        h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, shelve, drop),
+        h('div', { class: 'dialog-actions' }, status, h('span', { class: 'spacer' }), take, move, shelve, drop),
       ),
     ],
   });
 
   function draw() {
     const n = chosen().length;
-    take.disabled = shelve.disabled = drop.disabled = !n;
+    take.disabled = move.disabled = shelve.disabled = drop.disabled = !n;
     all.checked = n > 0 && n === boxes().length;
     setText(status, n ? t('{0} chosen', n) : '');
   }
 
   async function exporting() {
     const ids = chosen();
-    take.disabled = shelve.disabled = drop.disabled = true;
+    take.disabled = move.disabled = shelve.disabled = drop.disabled = true;
     await exportSessions(ids, (done) => setText(status, t('{0} of {1}…', done + 1, ids.length)));
     draw();
   }

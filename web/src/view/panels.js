@@ -6,7 +6,7 @@ export { openContinue } from './continue_panel.js';
 export { importAll } from './import_panel.js';
 export { inspect } from './inspector.js';
 export { openManage } from './manage.js';
-export { openMove } from './folder_panel.js';
+export { openMove, openRenameFolder } from './folder_panel.js';
 export { openPresets } from './presets.js';
 export { openShare } from './share_panel.js';
 export { openSettings } from './settings.js';

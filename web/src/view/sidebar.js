@@ -246,6 +246,8 @@ function place(parent, element, before) {
   return before;
 }
 
+const renameFolder = (/** @type {string} */ name) => withPanels(({ openRenameFolder }) => openRenameFolder(name));
+
 /** A folder's heading shows and hides its chats. @param {string} name @param {HTMLElement} rows */
 function folderButton(name, rows) {
   const button = h('button', { type: 'button', class: 'folder-button', tabIndex: -1 }, icon('right'), h('bdi', null, name));
@@ -269,8 +271,9 @@ function groupOf(name) {
   if (known) return known;
   const id = `group-${groupNumber++ % 1000}`;
   const rows = h('ul', { 'aria-labelledby': id });
-  const heading = h('h3', { id }, name.startsWith(FOLDER) ? folderButton(name.slice(FOLDER.length), rows) : name);
-  return h('section', { class: 'group', 'data-name': name }, heading, rows);
+  const folder = name.startsWith(FOLDER) && name.slice(FOLDER.length);
+  const heading = h('h3', { id }, folder ? folderButton(folder, rows) : name);
+  return h('section', { class: 'group', 'data-name': name }, heading, folder && iconButton('pencil', t('Rename folder {0}', folder), { class: 'icon-button small item-menu', tabIndex: -1, onclick: () => renameFolder(folder) }), rows);
 }
 
 /**
@@ -419,11 +422,11 @@ export const searchField = h('input', {
   },
 });
 
-// Up and down move through the list, right goes to a session's menu and left back.
+// Up and down move through the list, right goes to a session's menu or a folder's button and left back.
 groups.addEventListener('keydown', (event) => {
-  const row = /** @type {Element} */ (event.target).closest('.item');
-  const link = /** @type {HTMLElement | null} */ (row ? row.querySelector('a.item-link') : event.target);
-  if (!link || event.altKey || event.ctrlKey || event.metaKey) return;
+  const row = /** @type {Element} */ (event.target).closest('.item, .group');
+  const link = /** @type {HTMLElement | null | undefined} */ (row?.querySelector('.folder-button, a.item-link'));
+  if (!row || !link || event.altKey || event.ctrlKey || event.metaKey) return;
   const links = linksOf();
   const at = links.indexOf(link);
   /** @type {Record<string, HTMLElement | null | undefined>} */
@@ -432,7 +435,7 @@ groups.addEventListener('keydown', (event) => {
     ArrowUp: at ? links[at - 1] : searchField,
     Home: links[0],
     End: links.at(-1),
-    ArrowRight: row?.querySelector('button'),
+    ArrowRight: row.querySelector('.item-menu'),
     ArrowLeft: link,
   };
   const target = targets[event.key];
@@ -440,7 +443,9 @@ groups.addEventListener('keydown', (event) => {
     event.preventDefault();
     target.focus();
   } else if (event.key === 'F2') {
-    items.get(row?.getAttribute('data-id') ?? '')?.rename();
+    const name = row.getAttribute('data-name');
+    if (name) renameFolder(name.slice(FOLDER.length));
+    else items.get(row.getAttribute('data-id') ?? '')?.rename();
   }
 });
 
