@@ -58,7 +58,7 @@ async function launch() {
 }
 
 /** Behind a file's last test: another file of the process (together.mjs) gets a browser without anything of this one. */
-async function closeBrowser() {
+export async function closeBrowser() {
   await browser?.close();
   browser = contexts = undefined;
   if (home) rmSync(home, { recursive: true, force: true });
