@@ -59,8 +59,15 @@ try {
   mkdirSync(out, { recursive: true });
   const page = await open('');
   await page.waitForSelector('.connection .dot[data-connection=open]', { state: 'attached' });
-  for (const text of ['What is the capital of France?', 'Count to five.', 'I need a table for two at eight.']) {
+  for (const [text, folder] of [['What is the capital of France?', 'Geography'], ['What is the capital of Norway?', 'Geography'], ['Count to five.'], ['I need a table for two at eight.']]) {
     await ask(page, text);
+    if (folder) {
+      await page.click('.header [aria-label="Chat menu"]');
+      await page.click('.menu-item:text-is("Move to folder…")');
+      await page.fill('#folder-name', folder);
+      await page.press('#folder-name', 'Enter');
+      await page.waitForSelector('.folder-button');
+    }
     await page.click('.new-button');
   }
   await picture(page, 'new');

@@ -233,7 +233,7 @@ const cut = (page) =>
     const box = (element) => element.getBoundingClientRect();
     const all = [...document.querySelectorAll('button, a, dt, dd, p, label, input, select, h2, h3')].filter(shown);
     return [
-      ...all.filter((element) => !element.closest('pre, table') && (box(element).right > innerWidth || box(element).left < 0)).map((element) => `cut: ${element.textContent}`),
+      ...all.filter((element) => !element.closest('pre, table, .inspector .tabs') && (box(element).right > innerWidth || box(element).left < 0)).map((element) => `cut: ${element.textContent}`),
       ...all.filter((element) => element.matches('.dialog-actions button') && box(element).height > 44).map((element) => `broken: ${element.textContent}`),
       ...all.filter((element) => element.matches('dd') && box(element).height > 70 && element.textContent.length < 30).map((element) => `narrow: ${element.textContent}`),
       ...[...document.querySelectorAll('.choices')].filter((row) => row.scrollWidth > row.clientWidth).map((row) => `cut: ${row.textContent}`),
@@ -273,6 +273,11 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await page.click('.menu [data-item=inspect]');
     await page.waitForSelector('.token-detail dd');
     await fits('a token');
+    assert.equal(await page.locator('.inspector [role=tab]').evaluateAll((tabs) => new Set(tabs.map((tab) => tab.getBoundingClientRect().top)).size), 1, 'the tabs in one row');
+    await page.focus('.inspector [role=tab][aria-selected=true]');
+    await page.keyboard.press('ArrowLeft'); // the last one
+    const last = await page.locator('.inspector [role=tab][aria-selected=true]').boundingBox();
+    assert.ok(last.x > 0 && last.x + last.width <= 320, 'a chosen tab is scrolled into sight');
     await page.keyboard.press('Escape');
     await page.click('.header [data-toggle=sidebar]');
     await page.click('.item-menu');

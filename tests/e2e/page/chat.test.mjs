@@ -102,6 +102,7 @@ longTest('leaving a session does not stop its answer; coming back shows all of i
   await page.click(`.item[data-id="${id}"] a`);
   await settled(page, 1);
   assert.match(await page.locator('.facts').last().innerText(), /^Reached the length limit · 900 tokens/);
+  assert.equal(await page.locator('.facts .fact-end').last().getAttribute('title'), 'Finish reason: Reached the length limit');
   assert.deepEqual(await copiedAnswers(page), [(await turnsOf(server, id))[0].text]);
 });
 

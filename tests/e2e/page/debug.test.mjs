@@ -121,7 +121,7 @@ test('input, times, memory, parameters and events are those on record', async (t
     [...events.map(({ seq }) => String(seq)), ''],
   );
   const copied = page.locator('.events tbody tr').last(); // an event of the copy, shown where it was made
-  assert.match(await copied.innerText(), /Session copied\s+0\s+into Elsewhere/);
+  assert.match(await copied.innerText(), /Chat copied\s+0\s+into Elsewhere/);
   assert.equal(await copied.locator('a').getAttribute('href'), `#s=${copy.session.id}`);
   assert.equal(
     await page.locator('.events .of-turn').count(),
@@ -341,9 +341,9 @@ test('it fits a narrow screen', async (t) => {
   await page.locator('.token').nth(5).tap();
   await soon(async () => assert.match(await page.locator('.token-detail').innerText(), /6 of/));
   for (const tab of ['input', 'run', 'replay', 'what-if', 'compare', 'events', 'answer']) {
+    await page.tap(`#tab-${tab}`);
     const { left, right } = await page.$eval(`#tab-${tab}`, (button) => button.getBoundingClientRect().toJSON());
     assert.ok(left >= 0 && right <= 360, `the tab ${tab} is from ${left} to ${right}`);
-    await page.tap(`#tab-${tab}`);
     if (tab === 'events') await page.waitForSelector('.events tbody tr');
     assert.deepEqual(
       await page.evaluate(() => {

@@ -139,7 +139,7 @@ function factsOf(answer, full) {
   else if (wasWritten(answer)) facts.push([t('Copied'), t('Brought as text from another conversation')]);
   else if (given || (goesOn && wasGiven(answer))) facts.push([t('Edited'), t('Written by a user in place of the answer of turn {0}', answer.branch?.edited), 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
-    facts.push([full && answer.finish_reason === 'length' ? t('Chat full') : ENDS[answer.finish_reason], t('Finish reason: {0}', answer.finish_reason), 'fact-end']);
+    facts.push([full && answer.finish_reason === 'length' ? t('Chat full') : ENDS[answer.finish_reason], t('Finish reason: {0}', ENDS[answer.finish_reason]), 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? t('Tokens of the model’s part') : t('Tokens in the answer')]);
   const perSecond = done ? (answer.timings?.tokens_per_second ?? 0) : liveRate(answer);
   if (perSecond) facts.push([t('{0} tokens/s', rate(perSecond)), t('Generation speed')]);

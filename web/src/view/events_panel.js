@@ -7,7 +7,7 @@ import { t } from '../text.js';
 import { serverWord } from './server_words.js';
 
 const NAMES = /** @type {Record<string, string>} */ ({
-  opened: t('Session opened'),
+  opened: t('Chat opened'),
   updated: t('Settings changed'),
   rewound: t('Moved to a turn'),
   queued: t('Turn queued'),
@@ -15,7 +15,7 @@ const NAMES = /** @type {Record<string, string>} */ ({
   done: t('Turn finished'),
   evicted: t('Cache released'),
   parked: t('Cache parked'),
-  closed: t('Session closed'),
+  closed: t('Chat closed'),
   lost: t('Tokens lost'),
 });
 const SOURCES = /** @type {Record<string, string>} */ ({
@@ -70,7 +70,7 @@ export function eventsPanel(session, turn) {
       null,
       h('td', null),
       when(copy.created_ms),
-      h('th', { scope: 'row' }, t('Session copied')),
+      h('th', { scope: 'row' }, t('Chat copied')),
       h('td', { class: 'number' }, String(copy.forked_from?.turn ?? '')),
       h('td', null, t('into '), h('a', { href: `#s=${encodeURIComponent(copy.id)}` }, copy.title || t('another chat'))),
     );

@@ -23,14 +23,14 @@ async function sessionsIn(folder) {
 
 /** @param {string} folder */
 export const openRenameFolder = (folder) =>
-  ask({ title: t('Rename folder'), action: t('Rename'), help: t('Empty: its chats are in no folder.'), folder, ids: () => sessionsIn(folder) });
+  ask({ title: t('Rename folder'), action: t('Rename'), help: t('Leave empty to take its chats out of the folder.'), folder, ids: () => sessionsIn(folder) });
 
 /** @param {string[]} ids @param {() => void} [done] */
 export const openMove = (ids, done) =>
   ask({
     title: t('Move to folder'),
     action: t('Move'),
-    help: t('Empty: in no folder.'),
+    help: t('Leave empty for no folder.'),
     folder: (ids.length === 1 && state.sessions.get(ids[0])?.folder) || '',
     ids: async () => ids,
     done,
@@ -40,7 +40,7 @@ export const openMove = (ids, done) =>
 function ask({ title, action, help, folder, ids, done }) {
   const known = new Set([...state.sessions.values()].map(({ folder }) => folder ?? ''));
   const names = [...known].filter(Boolean).sort(byFolder);
-  const field = h('input', { id: 'folder-name', list: 'folder-names', maxLength: 64, autocomplete: 'off', 'aria-describedby': 'folder-help' });
+  const field = h('input', { type: 'text', id: 'folder-name', list: 'folder-names', maxLength: 64, autocomplete: 'off', 'aria-describedby': 'folder-help' });
   const problem = h('p', { class: 'form-problem', role: 'alert', hidden: true });
   const agree = h('button', { type: 'submit', class: 'button primary' }, action);
   field.value = folder;

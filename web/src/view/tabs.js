@@ -20,6 +20,7 @@ export function tabbed({ name, id, tabs, draw }) {
   strip.addEventListener('keydown', (event) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
+    event.preventDefault(); // it would scroll the row
     const at = buttons.indexOf(/** @type {any} */ (document.activeElement));
     choose(tabs[(at + step + tabs.length) % tabs.length][0], true);
   });
@@ -31,6 +32,7 @@ export function tabbed({ name, id, tabs, draw }) {
       button.tabIndex = tabs[i][0] === tab ? 0 : -1;
       if (tabs[i][0] === tab && focus) button.focus();
     });
+    strip.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest', inline: 'nearest' });
     panel.setAttribute('aria-labelledby', `tab-${tab}`);
     panel.replaceChildren(...draw(tab));
     panel.scrollTop = 0;
