@@ -6,6 +6,7 @@ try {
   if (theme === 'dark' || theme === 'light') document.documentElement.dataset.theme = theme;
   const text = JSON.parse(localStorage.getItem('parley.text-size') || '""');
   if (text === 'small' || text === 'large') document.documentElement.dataset.text = text;
+  document.documentElement.toggleAttribute('data-wide', localStorage.getItem('parley.wide') === 'true');
   if (JSON.parse(localStorage.getItem('parley.sidebar') || 'true') === false)
     document.documentElement.dataset.sidebar = 'closed';
   language = JSON.parse(localStorage.getItem('parley.language') || '"auto"');

@@ -74,6 +74,13 @@ export function setTextSize(value) {
   document.documentElement.dataset.text = value;
 }
 
+export const isWide = () => read('wide', false) === true;
+/** @param {boolean} wide */
+export function setWide(wide) {
+  write('wide', wide);
+  document.documentElement.toggleAttribute('data-wide', wide);
+}
+
 /** The page's language: 'auto' for the browser's. @returns {string} */
 export const language = () => read('language', /** @type {string} */ ('auto'));
 /** @param {string} value */

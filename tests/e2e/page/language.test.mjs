@@ -97,7 +97,7 @@ test('each error of the protocol has German words, which keep what only the serv
 });
 
 test('no view shows a text that has no place in the table', () => {
-  const names = /^(Enter|Escape|Esc|Tab|Home|End|Shift|Mod|Ctrl|Backspace|Slash|Semicolon|Key[A-Z]|Arrow\w+|Parley|Notification|Content-Type|WebSocket|WebSockets|GET|POST)$/;
+  const names = /^(Enter|Escape|Esc|Tab|Home|End|Shift|Mod|Ctrl|Backspace|Slash|Semicolon|Period|Key[A-Z]|Arrow\w+|Parley|Notification|Content-Type|WebSocket|WebSockets|GET|POST)$/;
   const shown = strings.filter(
     (one) =>
       /^(view\/|main\.js)/.test(one.file) && !translated(one) && !/(plural(Word)?\(.*, |class: |class: .* \? |import .*)$/.test(one.before) &&

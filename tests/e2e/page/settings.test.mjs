@@ -126,14 +126,21 @@ test('new sessions start with the values chosen for them, in this browser from n
   assert.equal(await page.locator('#field-memory_len').count(), 0);
 });
 
-longTest('text size and what Enter does are chosen for this browser', async (t) => {
+longTest('text size, width and what Enter does are chosen for this browser', async (t) => {
   const page = await openPage(t, server);
   const size = () => page.evaluate(() => getComputedStyle(document.documentElement).fontSize);
+  const width = () => page.locator('.composer').evaluate((box) => box.getBoundingClientRect().width);
   assert.equal(await size(), '16px');
+  await page.setViewportSize({ width: 1600, height: 800 });
+  const narrow = await width();
   await page.click('.sidebar-foot [aria-label=Settings]');
   await page.check('input[name=text-size][value=large]', { force: true });
-  await page.uncheck('#enter-sends');
   assert.equal(await size(), '19px');
+  const large = await width();
+  await page.check('input[name=width][value=wide]', { force: true });
+  assert.ok(narrow < large && large < (await width()), 'wide');
+  const wide = await width();
+  await page.uncheck('#enter-sends');
   await page.keyboard.press('Escape');
   await page.fill('#message', 'Hello.');
   await page.press('#message', 'Enter');
@@ -141,7 +148,7 @@ longTest('text size and what Enter does are chosen for this browser', async (t) 
   await page.press('#message', 'Control+Enter');
   await settled(page, 1);
   await page.reload();
-  assert.equal(await size(), '19px');
+  assert.deepEqual([await size(), await width()], ['19px', wide]);
 });
 
 longTest('an answer that ends in the background is told by the title, and by a notification if it is long and the user asked for that', async (t) => {

@@ -21,10 +21,8 @@ export function richText(proses) {
   return box.innerHTML;
 }
 
-/** @param {ClipboardEvent} event */
-export function copyWithTex(event) {
-  const selection = getSelection();
-  if (!selection?.rangeCount || selection.isCollapsed || !event.clipboardData) return;
+/** A selection with formulas, as an element with their TeX; null where it has none. @param {Selection} selection */
+function withTex(selection) {
   const range = selection.getRangeAt(0).cloneRange();
   // A formula that is touched is copied whole.
   const [from, to] = [range.startContainer, range.endContainer].map((node) => (node instanceof Element ? node : node.parentElement)?.closest('.formula'));
@@ -32,10 +30,29 @@ export function copyWithTex(event) {
   if (to) range.setEndAfter(to);
   const box = document.createElement('div');
   box.append(range.cloneContents());
-  if (!box.querySelector('.formula')) return;
+  if (!box.querySelector('.formula')) return null;
   plainer(box);
-  event.clipboardData.setData('text/html', box.innerHTML);
+  return box;
+}
+
+/** @param {Element} box */
+function plainText(box) {
   for (const block of box.querySelectorAll(BLOCKS)) block.append('\n');
-  event.clipboardData.setData('text/plain', (box.textContent ?? '').trim());
+  return (box.textContent ?? '').trim();
+}
+
+/** The text of a selection with formulas. @param {Selection} selection @returns {string | null} null: it has none */
+export function copiedText(selection) {
+  const box = withTex(selection);
+  return box && plainText(box);
+}
+
+/** @param {ClipboardEvent} event */
+export function copyWithTex(event) {
+  const selection = getSelection();
+  const box = selection?.rangeCount && !selection.isCollapsed && event.clipboardData && withTex(selection);
+  if (!box) return;
+  event.clipboardData?.setData('text/html', box.innerHTML);
+  event.clipboardData?.setData('text/plain', plainText(box));
   event.preventDefault();
 }

@@ -7,6 +7,7 @@ export { importAll } from './import_panel.js';
 export { inspect } from './inspector.js';
 export { openManage } from './manage.js';
 export { openMove, openRenameFolder } from './folder_panel.js';
+export { quoteSelection } from './quote.js';
 export { openPresets } from './presets.js';
 export { openShare } from './share_panel.js';
 export { openSettings } from './settings.js';

@@ -3,7 +3,7 @@
 import { signOut, update } from '../actions.js';
 import { h, setText } from '../dom.js';
 import { count } from '../format.js';
-import { enterSends, language, newSession, notifies, setEnterSends, setLanguage, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, shortcutsOn, textSize, theme } from '../prefs.js';
+import { enterSends, isWide, language, newSession, notifies, setEnterSends, setLanguage, setNewSession, setNotifies, setShortcutsOn, setTextSize, setTheme, setWide, shortcutsOn, textSize, theme } from '../prefs.js';
 import { RequestError } from '../socket.js';
 import { currentSession, model, nextModel, state, touch } from '../state.js';
 import { LANGUAGES, t } from '../text.js';
@@ -306,6 +306,7 @@ function pagePanel() {
   return [
     choices(t('Theme'), 'theme', [['auto', t('Auto')], ['light', t('Light')], ['dark', t('Dark')]], theme(), setTheme),
     choices(t('Text size'), 'text-size', [['small', t('Small')], ['normal', t('Normal')], ['large', t('Large')]], textSize(), setTextSize),
+    choices(t('Chat width'), 'width', [['normal', t('Normal')], ['wide', t('Wide')]], isWide() ? 'wide' : 'normal', (value) => setWide(value === 'wide')),
     h('p', { class: 'language' }, h('label', { for: 'language' }, t('Language')), languages),
     h('h3', null, t('Keyboard')),
     h('label', { class: 'check' }, enter, h('span', null, t('Enter sends the message; otherwise Ctrl+Enter does'))),

@@ -2,6 +2,7 @@
 // Keyboard shortcuts: one table for the keys and the list of shortcuts.
 import { stop } from '../sending.js';
 import { h } from '../dom.js';
+import { withPanels } from '../late.js';
 import { setShortcutsOn, shortcutsOn } from '../prefs.js';
 import { currentSession, currentChat, isBusy } from '../state.js';
 import { t } from '../text.js';
@@ -63,6 +64,12 @@ const SHORTCUTS = [
     label: t('Copy the last code'),
     fits: pressed('Semicolon', true),
     run: () => copyLast('code'),
+  },
+  {
+    keys: ['Mod', 'Shift', '.'],
+    label: t('Quote the selected text'),
+    fits: pressed('Period', true),
+    run: () => withPanels(({ quoteSelection }) => quoteSelection()),
   },
   {
     keys: ['Mod', 'Shift', 'Backspace'],
