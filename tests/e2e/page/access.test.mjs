@@ -277,7 +277,7 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await page.focus('.inspector [role=tab][aria-selected=true]');
     await page.keyboard.press('ArrowLeft'); // the last one
     const last = await page.locator('.inspector [role=tab][aria-selected=true]').boundingBox();
-    assert.ok(last.x > 0 && last.x + last.width <= 320, 'a chosen tab is scrolled into sight');
+    assert.ok(last.x > 0 && last.x + last.width < 321, 'a chosen tab is scrolled into sight');
     await page.keyboard.press('Escape');
     await page.click('.header [data-toggle=sidebar]');
     await page.click('.item-menu');

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { longTest, shortTest as test } from '../harness.mjs';
-import { connected, newContext, openPage, prepareSession, Server, soon, unhurried } from './browser.mjs';
+import { connected, newContext, openPage, prepareSession, Server, settled, soon, unhurried } from './browser.mjs';
 
 /** The list as it is shown: each group's name with its titles. */
 const shown = (page) =>
@@ -30,19 +30,24 @@ async function move(page, id, folder) {
 
 test('a chat is moved into a folder and out of it; a folder is closed by the keyboard and stays closed', async (t) => {
   const server = await Server.start(t, { args: unhurried });
-  const ids = [];
+  const ids = [], clients = [];
   for (const title of ['One', 'Two', 'Three']) {
     const { client, id } = await prepareSession(t, server, { title });
     await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
     ids.push(id);
+    clients.push(client);
   }
-  const [first, second] = ids;
+  const [first, second] = ids, owner = clients[1];
   const page = await openPage(t, server);
   await shows(page, [['Today', 'Three', 'Two', 'One']]);
   await move(page, first, ' Today '); // no other group's
   await shows(page, [['Today', 'One'], ['Today', 'Three', 'Two']]);
   await move(page, second, 'A');
   await shows(page, [['A', 'Two'], ['Today', 'One'], ['Today', 'Three']]);
+  for (const id of [second, first]) {
+    await page.click(`.item[data-id="${id}"] .item-link`);
+    await settled(page, 1);
+  }
 
   await page.focus('#search');
   await page.keyboard.press('ArrowDown');
@@ -53,13 +58,17 @@ test('a chat is moved into a folder and out of it; a folder is closed by the key
   await page.keyboard.press('ArrowDown');
   await page.keyboard.press('ArrowDown');
   assert.equal(await page.evaluate(() => document.activeElement.closest('.item')?.dataset.id), first, 'hidden chats are passed over');
+  const marked = () => page.locator('.folder-button').first().evaluate((button) => getComputedStyle(button, '::after').content !== 'none');
+  assert.equal(await marked(), false);
+  await owner.turn(second, 'Again.', { sampling: { max_tokens: 4 } });
+  await soon(async () => assert.equal(await marked(), true, 'the closed folder hides an answer that is unread'));
   await page.reload();
   await connected(page);
   await shows(page, [['A'], ['Today', 'One'], ['Today', 'Three']]);
   await page.click('.folder-button >> nth=0');
   await shows(page, [['A', 'Two'], ['Today', 'One'], ['Today', 'Three']]);
   await move(page, second, '');
-  await shows(page, [['Today', 'One'], ['Today', 'Three', 'Two']]);
+  await shows(page, [['Today', 'One'], ['Today', 'Two', 'Three']]);
 });
 
 test('a folder is renamed with its archived chats; several chats are moved at once; no name: no folder', async (t) => {
