@@ -55,7 +55,9 @@ CFLAGS_fuzz    := -O1 -g1 -fsanitize=fuzzer-no-link,address,undefined -fno-sanit
 CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstrict-prototypes -Wvla \
             -Wmissing-prototypes -Wno-unused-parameter -ffp-contract=off -fno-math-errno -pthread \
             $(PREFIX_MAP) $(CFLAGS_$(VARIANT)) $(shell pkg-config --cflags $(PKGS) 2>/dev/null)
-LDFLAGS  := -pthread $(CFLAGS_$(VARIANT))
+# As gcc does without a sanitizer: a program loads what it uses. Under AddressSanitizer test_utf8 loaded 100 libraries
+# instead of 9, in 80 ms of processor time.
+LDFLAGS  := -pthread -Wl,--as-needed $(CFLAGS_$(VARIANT))
 LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lm -ldl
 # One instruction set per file, chosen at run time (kernels/cpu/cpu.c).
 $(B)/%_avx2.o:   CFLAGS += -mavx2 -mfma -mf16c
@@ -206,8 +208,13 @@ $(LIB): $(OBJ) $(B)/cuda-$(CUDA) $(B)/grpc-$(GRPC) $(B)/mpi-$(MPI)
 # Hundreds of programs with the whole library: the fastest linker that is here. gold, which comes with binutils, takes
 # 0.13 s of processor time for test_ring, ld 0.16 s and lld 0.17 s.
 TEST_LINKER := $(firstword $(foreach l,mold gold lld,$(if $(shell command -v ld.$(l) 2>/dev/null),-fuse-ld=$(l))))
+# Without debug information 250 programs take 58 s of processor time instead of 73, and 184 MB instead of 625. For gdb:
+# make unit-ring TEST_STRIP=, after removing the program. Reports of sanitizers name lines, so their builds keep it.
+ifeq ($(VARIANT),release)
+TEST_STRIP ?= -Wl,--strip-debug
+endif
 $(UNIT): $(B)/tests/%: $(B)/tests/%.o $(LIB)
-	$(CC) $(LDFLAGS) $(TEST_LINKER) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
+	$(CC) $(LDFLAGS) $(TEST_LINKER) $(TEST_STRIP) -o $@ $< $(LIB) -lcmocka $(LDLIBS)
 
 # Those that let memory run out (tests/unit/alloc_faults.h).
 ALLOC_FAULTS := sessions_memory ip_table
