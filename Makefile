@@ -58,7 +58,13 @@ CFLAGS   := -std=gnu17 -I. -I$(B)/gen -D_GNU_SOURCE -Wall -Wextra -Wshadow -Wstr
 # As gcc does without a sanitizer: a program loads what it uses. Under AddressSanitizer test_utf8 loaded 100 libraries
 # instead of 9, in 80 ms of processor time.
 LDFLAGS  := -pthread -Wl,--as-needed $(CFLAGS_$(VARIANT))
-LDLIBS   := $(shell pkg-config --libs $(PKGS) 2>/dev/null) -linih -lm -ldl
+# What few runs use is loaded when they do (base/lazy.h): linked, it takes 53 of the 92 ms of processor time of a start.
+# The fuzz targets link it: their library has not all sources.
+soname   = $(shell objdump -p "$$(gcc -print-file-name=lib$(1).so)" 2>/dev/null | awk '$$1 == "SONAME" {print $$2}')
+LAZY_LIBS := -lcurl $(if $(filter 1,$(GRPC)),-lgrpc -lgpr)
+LDLIBS   := $(shell pkg-config --libs $(filter-out libcurl,$(PKGS)) 2>/dev/null) -linih -lm -ldl $(if $(filter fuzz,$(VARIANT)),$(LAZY_LIBS))
+$(B)/ws/hub/curl_lazy.o: CFLAGS += -DCURL_SONAME='"$(call soname,curl)"'
+$(B)/ws/kserve/grpc/grpc_lazy.o: CFLAGS += -DGRPC_SONAME='"$(call soname,grpc)"'
 # One instruction set per file, chosen at run time (kernels/cpu/cpu.c).
 $(B)/%_avx2.o:   CFLAGS += -mavx2 -mfma -mf16c
 $(B)/%_avx512.o: CFLAGS += -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c
@@ -133,12 +139,12 @@ CUDA_LIBS  :=
 endif
 LDLIBS += $(CUDA_LIBS)
 
-# --- gRPC: protoc-c generates the C code of the messages. Only gRPC itself is linked by name; it brings its dependencies.
+# --- gRPC: protoc-c generates the C code of the messages. gRPC itself is loaded when a server has a port for it.
 GRPC_SRC := $(wildcard ws/kserve/grpc/*.c)
 ifeq ($(GRPC),1)
 GRPC_GONE := ws/kserve/grpc/absent.c
 GRPC_GEN  := $(B)/gen/ws/kserve/grpc/inference.pb-c.o
-LDLIBS    += -lgrpc -lgpr -lprotobuf-c
+LDLIBS    += -lprotobuf-c
 else
 GRPC_GONE := $(filter-out %/absent.c,$(GRPC_SRC))
 GRPC_GEN  :=
@@ -300,6 +306,10 @@ $(BUILD_INFO): $(B)/gen/build_info.c
 PARLEY := $(B)/parley
 $(PARLEY): $(B)/ws/cli/main.o $(PAGE) $(BUILD_INFO) $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $< $(PAGE) $(BUILD_INFO) $(LIB) $(LDLIBS)
+# For packages, which see what a program is linked with.
+$(B)/lazy_libraries.so:
+	@mkdir -p $(@D)
+	$(CC) -shared -nostdlib -Wl,--no-as-needed -o $@ $(LAZY_LIBS)
 all: $(PARLEY) ## build/release/parley, the whole program (CUDA=0|1, GRPC=0|1, MPI=0|1)
 
 # --- what a user types ------------------------------------------------------------------------------------

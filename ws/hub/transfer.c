@@ -1,5 +1,6 @@
 // See transfer.h.
 #include "ws/hub/transfer.h"
+#include "ws/hub/curl_lazy.h"
 #include "ws/hub/refusal.h"
 #include "ws/version.h"
 #include <curl/curl.h>
@@ -23,8 +24,9 @@ struct hub_net {
 
 int hub_net_open(struct hub_net **out, const struct hub_place *place, struct err *err) {
     const char *seconds = getenv("HF_HUB_DOWNLOAD_TIMEOUT");
-    struct hub_net *n = calloc(1, sizeof *n);
     *out = NULL;
+    TRY(lazy_open(&curl_lazy, err));
+    struct hub_net *n = calloc(1, sizeof *n);
     if (!n) return err_set(err, E_NOMEM, "no memory for a download");
     n->place = place;
     n->silent_seconds = seconds ? atol(seconds) : 0;

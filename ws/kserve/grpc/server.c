@@ -2,6 +2,7 @@
 #include "ws/kserve/grpc/server.h"
 #include "base/log.h"
 #include "ws/kserve/grpc/caller.h"
+#include "ws/kserve/grpc/grpc_lazy.h"
 #include "ws/kserve/grpc/methods.h"
 #include "ws/kserve/grpc/share.h"
 #include "ws/kserve/kserve.h"
@@ -325,6 +326,7 @@ int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err)
     g->service = s;
     TRY_GOTO(no_port,
              guest_port_open(&g->port, n, (int)s->config->grpc_port, on_connection, g, err));
+    TRY_GOTO(no_library, lazy_open(&grpc_lazy, err));
     gpr_set_log_function(on_log);
     grpc_init();
     TRY_GOTO(no_events, events_open(&g->events, &n->loop, err));
@@ -337,6 +339,7 @@ int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err)
 no_events:
     events_release(&g->events);
     grpc_shutdown_blocking();
+no_library:
     guest_port_close(g->port);
 no_port:
     free(g);
@@ -356,5 +359,5 @@ int rpc_server_port(const struct rpc_server *g) {
 }
 
 const char *rpc_server_version(void) {
-    return grpc_version_string();
+    return lazy_open(&grpc_lazy, NULL) == 0 ? grpc_version_string() : NULL;
 }
