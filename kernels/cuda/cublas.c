@@ -202,12 +202,10 @@ struct product { // described to cuBLASLt
     cublasLtMatrixLayout_t w, x, y;
 };
 
-// Products of 8 bits are scaled by the library, but for those into F32 (cublas_linear_fp8). It has
-// no fast sums where it scales each 128 columns.
+// Products of 8 bits are scaled by the library, but for those into F32 (cublas_linear_fp8).
 static bool describe_fp8(cublasLtMatmulDesc_t desc, const struct cuda_linear *a) {
-    int8_t fast = a->block_k == 0;
-    int32_t mode = a->block_k ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
-                              : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    int8_t fast = 1;
+    int32_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
     const struct {
         cublasLtMatmulDescAttributes_t name;
         const void *value;
@@ -448,7 +446,7 @@ static bool next_product(struct products *p, struct cuda_linear *a, int32_t *n) 
         size_t x = ((size_t)*n * (size_t)a->cols * dtype_size(a->dtype) + 255) & ~(size_t)255;
         size_t y = (size_t)*n * (size_t)a->rows * (a->y_f32 ? 4 : dtype_size(a->dtype));
         bool head = a->rows > 4 * a->cols, wanted = !a->y_f32 || (head && *n <= p->last_logits);
-        if (a->x_8bit) wanted = a->y_f32 == cuda_fp8_unscaled(a, *n);
+        if (a->x_8bit) wanted = !a->block_k && a->y_f32 == cuda_fp8_unscaled(a, *n);
         if (*n > p->last || x + y > p->bytes || !wanted) continue;
         a->x = p->scratch;
         a->x_scale = (const float *)p->scratch; // of 8 bits: any numbers do

@@ -85,9 +85,9 @@ struct cuda_linear {
     int32_t block_k;    // 0, or FP8_BLOCK: scale[k / block_k][row] belongs to column k (F8_E4M3)
     bool y_f32;         // y is F32: logits
     bool add;           // y += , read in y's dtype, added in F32, rounded once
-    // x is e4m3, from cuda_quantize. cuBLASLt only; w_dtype is e4m3 too, and y is as for any other x.
-    // x_scale: (n), with blocks (blocks, n). NULL: y gets the products of the stored numbers, without
-    // the scales of x and W.
+    // x is e4m3, from cuda_quantize, with x_scale (n); w_dtype is e4m3 too, and y is as for any other x. cuBLASLt,
+    // linear_stream.cu and linear_tiles.cu. With y_f32 cuBLASLt gives the products of the stored numbers, without the
+    // scales of x and W.
     bool x_8bit;
     const float *x_scale;
     // --- fused, all optional; zero: none
@@ -117,12 +117,11 @@ int cuda_gemv_8bit(const struct cuda_linear *a, cudaStream_t stream);
 // without cuBLASLt. CUDA_UNSUPPORTED for fused arguments.
 int cuda_linear_simple(const struct cuda_linear *a, cudaStream_t stream);
 
-// x (n, cols) of `dtype` (F16, BF16) as e4m3: q (n, cols) and scale (n), or with block_k = FP8_BLOCK
-// scale (blocks, n). scale = max |x| / 448, q = x times 1 / scale, to nearest even; zeros have scale 0.
-// A row (block) with an infinity or a NaN has a NaN in q. CUDA_UNSUPPORTED: cols is no multiple of 16, or
-// above 32,768.
+// x (n, cols) of `dtype` (F16, BF16) as e4m3: q (n, cols) and scale (n). scale = max |x| / 448, q = x times 1 / scale, to
+// nearest even; zeros have scale 0. A row with an infinity or a NaN has a NaN in q. CUDA_UNSUPPORTED: cols is no multiple
+// of 16, or above 32,768.
 int cuda_quantize(uint8_t *q, float *scale, const void *x, enum dtype dtype, int32_t n,
-                  int32_t cols, int32_t block_k, cudaStream_t stream);
+                  int32_t cols, cudaStream_t stream);
 // The end of the linear *a whose products without scales are in sums (n, rows): scales of W and x
 // (a->x_scale), bias, activation or gate, addition to y. rows (of y) are a multiple of 4.
 int cuda_linear_end(const struct cuda_linear *a, const float *sums, cudaStream_t stream);

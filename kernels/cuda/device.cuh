@@ -31,6 +31,10 @@ template <typename T> __device__ __forceinline__ float rounded(float v) {
     return to_float(from_float<T>(v));
 }
 
+struct e4m3 { // names the type of a number; its bits are never a number to C++
+    uint8_t code;
+};
+
 // An e4m3 number that is no NaN: its bits, put where F32 has exponent and fraction, are it times
 // 2^-120.
 __device__ __forceinline__ float e4m3_as_float(uint8_t b) {

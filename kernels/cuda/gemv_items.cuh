@@ -9,8 +9,9 @@ namespace {
 constexpr int MULTIPLYING = 8 * 32, STAY_THREADS = MULTIPLYING + 32;
 constexpr int BUFFERS = 2; // of sums: one is filled while the other is read
 // Items of a block that are known: AHEAD of them beyond the one that is being finished. The queues
-// reach at most two items beyond the one that is being multiplied.
-constexpr int KNOWN = 8, AHEAD = 3;
+// reach at most two items beyond the one that is being multiplied. A block's first OWN items are its index, one grid
+// further and so on: where blocks drew these when they began, the first ones took four of 384 items and others one.
+constexpr int KNOWN = 8, AHEAD = 3, OWN = AHEAD + 1;
 
 struct items {
     int32_t n;
@@ -59,15 +60,19 @@ __device__ __forceinline__ void know_first(volatile uint64_t *known, int lane) {
 template <typename Load, typename End>
 __device__ __forceinline__ void finish_items(const struct items &j, volatile uint64_t *known,
                                              int lane, Load load, End end) {
-    const uint32_t drawn_items = (uint32_t)j.n - gridDim.x;
+    const uint32_t n = (uint32_t)j.n, owned = min(n, gridDim.x * OWN), drawn_items = n - owned;
     uint32_t k = 1;
     bool more = lane == 0;
     auto draw = [&]() {
         if (!more) return;
-        uint32_t drawn = atomicAdd(j.ticket, 1);
-        if (drawn == drawn_items + gridDim.x - 1) *(volatile uint32_t *)j.ticket = 0;
-        more = drawn < drawn_items;
-        known[k % KNOWN] = entry_of(k, more ? gridDim.x + drawn : (uint32_t)j.n);
+        uint32_t item = blockIdx.x + k * gridDim.x;
+        if (k >= OWN && drawn_items) {
+            const uint32_t drawn = atomicAdd(j.ticket, 1);
+            if (drawn == drawn_items + gridDim.x - 1) *(volatile uint32_t *)j.ticket = 0;
+            item = owned + drawn;
+        }
+        more = item < n;
+        known[k % KNOWN] = entry_of(k, more ? item : n);
         k++;
     };
     for (int i = 0; i < AHEAD; i++) draw();

@@ -2,7 +2,7 @@
 // one thread (TMA), clusters of blocks that read each other's shared memory, and products of a
 // warpgroup, four warps, with operands in shared memory (wgmma).
 //
-// A product of a warpgroup: sums (64 rows, N columns) += A (64 rows, 16 k) B (16 k, N columns).
+// A product of a warpgroup: sums (64 rows, N columns) += A (64 rows, 16 k) B (16 k, N columns); of e4m3 numbers 32 k.
 // Warp w of the four, g = lane / 4, t = lane % 4 hold of the sums
 //     d[4 j], d[4 j + 1]: row 16 w + g, columns 8 j + 2 t and 8 j + 2 t + 1
 //     d[4 j + 2], d[4 j + 3]: row 16 w + g + 8, the same columns
@@ -183,7 +183,7 @@ __device__ __forceinline__ float2 cluster_load_pair(uint32_t from) {
 
 // --- wgmma ---------------------------------------------------------------------------------------
 
-// Of a tile at `address`; + 2 for each further 16 k (32 bytes).
+// Of a tile at `address`; + 2 for each further 32 bytes of k.
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
            (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
@@ -246,6 +246,12 @@ template <int N> struct wgmma;
                  " {" REGISTERS_##COUNT "}, %" A ", %" B ", keep, 1, 1, 0, 0;\n}"                  \
                  : ACCUMULATORS_##COUNT(0)                                                         \
                  : "l"(a), "l"(b), "r"(keep))
+#define WGMMA_SS_E4M3(N, COUNT, A, B, KEEP)                                                        \
+    asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
+                 "wgmma.mma_async.sync.aligned.m64n" #N "k32.f32.e4m3.e4m3"                        \
+                 " {" REGISTERS_##COUNT "}, %" A ", %" B ", keep, 1, 1;\n}"                        \
+                 : ACCUMULATORS_##COUNT(0)                                                         \
+                 : "l"(a), "l"(b), "r"(keep))
 #define WGMMA_RS(N, COUNT, A0, A1, A2, A3, B, KEEP, TYPE, TRANSPOSED)                              \
     asm volatile("{\n.reg .pred keep;\nsetp.ne.b32 keep, %" KEEP ", 0;\n"                          \
                  "wgmma.mma_async.sync.aligned.m64n" #N "k16.f32." TYPE "." TYPE                   \
@@ -263,6 +269,10 @@ template <int N> struct wgmma;
         static __device__ __forceinline__ void ss(float (&d)[COUNT], uint64_t a, uint64_t b,       \
                                                   int keep, __half) {                              \
             WGMMA_SS(N, COUNT, P0, P1, P2, "f16");                                                 \
+        }                                                                                          \
+        static __device__ __forceinline__ void ss(float (&d)[COUNT], uint64_t a, uint64_t b,       \
+                                                  int keep, e4m3) {                                \
+            WGMMA_SS_E4M3(N, COUNT, P0, P1, P2);                                                   \
         }                                                                                          \
         static __device__ __forceinline__ void rs(float (&d)[COUNT], const uint32_t (&a)[4],       \
                                                   uint64_t b, int keep, __nv_bfloat16) {           \

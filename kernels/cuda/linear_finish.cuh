@@ -3,16 +3,32 @@
 #pragma once
 #include "kernels/cuda/activation.cuh"
 
-// v[i] is the sum of output row + i.
+// W's scales and the bias of outputs row ... row + N - 1. Scales of blocks of columns are in the sums already.
+template <int N> struct output_terms { float scale[N], bias[N]; };
 template <int N>
-__device__ __forceinline__ void add_scale_and_bias(float (&v)[N], const struct cuda_linear &a,
-                                                   int row) {
+__device__ __forceinline__ void load_terms(struct output_terms<N> &t, const struct cuda_linear &a,
+                                           int row) {
 #pragma unroll
     for (int i = 0; i < N; i++) {
         if (row + i >= a.rows) break;
-        if (a.scale) v[i] *= a.scale[row + i];
-        if (a.bias) v[i] += a.bias[row + i];
+        if (a.scale && !a.block_k) t.scale[i] = a.scale[row + i];
+        if (a.bias) t.bias[i] = a.bias[row + i];
     }
+}
+// v: sums of those outputs.
+template <int N>
+__device__ __forceinline__ void add_terms(float (&v)[N], const struct cuda_linear &a,
+                                          const struct output_terms<N> &t, float x_scale) {
+    const bool scaled = a.scale && !a.block_k;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        v[i] *= x_scale;
+        if (scaled) v[i] *= t.scale[i];
+        if (a.bias) v[i] += t.bias[i];
+    }
+}
+__device__ __forceinline__ float x_scale_of(const struct cuda_linear &a, int i) {
+    return a.x_scale ? a.x_scale[i] : 1.0f;
 }
 
 // Loads y[at .. at + N), up to `end`, if the linear adds to y. Call it while the sums are still
@@ -72,14 +88,18 @@ __device__ __forceinline__ void load_outputs(float (&before)[N], const struct cu
         load_before<T>(before, a, (int64_t)i * width + row, (int64_t)(i + 1) * width,
                        width % N == 0);
 }
+// terms, up_terms: of `row` ... and of the rows that they gate.
 template <typename T, int N, bool GATED>
-__device__ __forceinline__ void finish_outputs(const struct cuda_linear &a, int i, int row,
-                                               float (&v)[N], float (&up)[N],
-                                               const float (&before)[N]) {
+__device__ __forceinline__ void finish_outputs_by(const struct cuda_linear &a, int i, int row,
+                                                  float (&v)[N], float (&up)[N],
+                                                  const float (&before)[N],
+                                                  const struct output_terms<N> &terms,
+                                                  const struct output_terms<N> &up_terms,
+                                                  float x_scale) {
     int width = GATED ? a.rows / 2 : a.rows;
     if (row >= width) return;
-    add_scale_and_bias(v, a, row);
-    if (GATED) add_scale_and_bias(up, a, row + width);
+    add_terms(v, a, terms, x_scale);
+    if (GATED) add_terms(up, a, up_terms, x_scale);
     if (GATED || a.activate) {
 #pragma unroll
         for (int c = 0; c < N; c++)
@@ -87,4 +107,15 @@ __device__ __forceinline__ void finish_outputs(const struct cuda_linear &a, int 
     }
     store_outputs<T>(a, (int64_t)i * width + row, (int64_t)(i + 1) * width, v, before,
                      width % N == 0);
+}
+template <typename T, int N, bool GATED>
+__device__ __forceinline__ void finish_outputs(const struct cuda_linear &a, int i, int row,
+                                               float (&v)[N], float (&up)[N],
+                                               const float (&before)[N]) {
+    const int width = GATED ? a.rows / 2 : a.rows;
+    struct output_terms<N> terms, up_terms;
+    if (row >= width) return;
+    load_terms(terms, a, row);
+    if (GATED) load_terms(up_terms, a, row + width);
+    finish_outputs_by<T, N, GATED>(a, i, row, v, up, before, terms, up_terms, x_scale_of(a, i));
 }

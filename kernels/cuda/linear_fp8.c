@@ -1,17 +1,17 @@
 // Linears by e4m3 weights whose activations are rounded to e4m3 too (`fp8_activations`): the tensor
-// cores multiply 8 bits at twice the rate of 16. cuBLASLt multiplies; linear_fp8.cu rounds x before
-// and ends what the library leaves unscaled.
+// cores multiply 8 bits at twice the rate of 16. linear_fp8.cu rounds x; then
 //
-//   up to UNSCALED_ROWS rows   the products alone into F32, then scales, bias and activation: the
-//                              library's only kernel with a scale for each row does not divide K, so
-//                              64 rows of Llama-8B took 123 microseconds a layer with it, 78 without
-//   more rows, and blocks      the library scales; with blocks it takes multiples of four rows, and
-//                              gemv.cu multiplies the one to three remaining rows in 16 bits
+//   a scale for each row of W, up to       cuBLASLt multiplies into F32, and linear_fp8.cu applies scales, bias and
+//   UNSCALED_ROWS rows of x                activation: the library's only kernel with a scale for each row does not
+//                                          divide K, so 64 rows of Llama-8B took 123 microseconds a layer with it, 78
+//                                          without
+//   a scale for each row, more rows of x   cuBLASLt scales
+//   scales of blocks                       linear_stream.cu up to two times its rows, else linear_tiles.cu
 //
 // A step of few rows is bound by reading W, which is as fast with x in 16 bits.
 #include "kernels/cuda/backend_cuda.h"
 
-#include "kernels/fp8.h"
+#include "kernels/cuda/linear_wide.h"
 
 // LEAST_ROWS: with 48 sessions of Llama-8B 9,107 tokens/s, and 8,208 by linear_stream.cu; with 32 it is
 // 1.5 % more, and 16 the same.
@@ -24,18 +24,15 @@ bool cuda_fp8_unscaled(const struct cuda_linear *a, int32_t n) {
 
 int cuda_fp8_reserve(struct cuda_backend *cuda, const struct step_limits *l, struct err *err) {
     struct cuda_fp8 *f = &cuda->fp8;
-    size_t cols = 0, blocks = 0;
+    size_t cols = 0;
     cuda_fp8_release(cuda);
     for (int i = 0; i < cuda->n_shapes && f->on; i++) {
         const struct cuda_linear *a = &cuda->shapes[i];
-        size_t n = (size_t)fp8_blocks(a->cols, a->block_k);
-        if (!a->x_8bit) continue;
-        if ((size_t)a->cols > cols) cols = (size_t)a->cols;
-        if (n > blocks) blocks = n;
+        if (a->x_8bit && (size_t)a->cols > cols) cols = (size_t)a->cols;
     }
     if (cols == 0 || l->max_rows < LEAST_ROWS) return 0;
     f->x_bytes = cols * (size_t)l->max_rows;
-    f->scale_bytes = blocks * (size_t)l->max_rows * sizeof(float);
+    f->scale_bytes = (size_t)l->max_rows * sizeof(float);
     f->sums_bytes = SUMS_BYTES;
     TRY(cuda_alloc((void **)&f->x, f->x_bytes, err));
     TRY(cuda_alloc((void **)&f->scale, f->scale_bytes, err));
@@ -50,21 +47,28 @@ void cuda_fp8_release(struct cuda_backend *cuda) {
 }
 
 static bool covers(const struct cuda_fp8 *f, const struct cuda_linear *a) {
-    size_t n = (size_t)a->n, blocks = (size_t)fp8_blocks(a->cols, a->block_k);
+    size_t n = (size_t)a->n;
     return f->x && f->sums && a->w_dtype == DTYPE_F8_E4M3 && a->n >= LEAST_ROWS && !a->y_f32 &&
-           !a->norm_weight && a->cols % 16 == 0 && a->rows % 16 == 0 &&
-           n * (size_t)a->cols <= f->x_bytes && n * blocks * sizeof(float) <= f->scale_bytes;
+           !a->norm_weight && a->cols % 16 == 0 && (a->block_k || a->rows % 16 == 0) &&
+           n * (size_t)a->cols <= f->x_bytes && n * sizeof(float) <= f->scale_bytes;
 }
 
-// The rows from `first` on by 16-bit activations.
-static int multiply_rest(struct cuda_backend *cuda, const struct cuda_linear *a, int32_t first) {
-    const size_t size = dtype_size(a->dtype);
-    struct cuda_linear rest = *a;
-    rest.n -= first;
-    rest.x = (const char *)a->x + (size_t)first * (size_t)a->cols * size;
-    rest.y = (char *)a->y + (size_t)first * (size_t)a->rows * size;
-    int rc = cuda_gemv(&rest, cuda->stream);
-    return rc == CUDA_UNSUPPORTED ? cuda_linear_simple(&rest, cuda->stream) : rc;
+// *a (x_8bit) where W has scales of blocks.
+static int multiply_blocks(const struct cuda_linear *a, cudaStream_t stream) {
+    enum { PIECE = CUDA_STREAM_ROWS };
+    struct cuda_linear piece = *a;
+    if (a->n > 2 * PIECE) return cuda_linear_tiles(a, stream);
+    for (int32_t row = 0; row < a->n; row += piece.n) {
+        piece.n = a->n - row < PIECE ? a->n - row : PIECE;
+        const int rc = cuda_linear_stream(&piece, stream);
+        if (rc != 0) return rc; // the first call decides for all
+        piece.x = (const char *)piece.x + (size_t)piece.n * (size_t)a->cols;
+        piece.x_scale += piece.n;
+        piece.y = (char *)piece.y + (size_t)piece.n *
+                                        (size_t)(a->rows / (a->activate && a->gated ? 2 : 1)) *
+                                        dtype_size(a->dtype);
+    }
+    return 0;
 }
 
 // Scales by the library, and a bias in a pass of its own.
@@ -73,22 +77,22 @@ static int multiply_scaled(struct cuda_backend *cuda, const struct cuda_linear *
     int rc = cublas_linear_fp8(&cuda->blas, &product, cuda->stream);
     if (rc == 0 && a->bias)
         rc = cuda_add_bias(a->y, a->dtype, a->bias, product.n, a->rows, true, cuda->stream);
-    return rc == 0 && product.n < a->n ? multiply_rest(cuda, a, product.n) : rc;
+    return rc;
 }
 
 int cuda_linear_fp8(struct cuda_backend *cuda, const struct cuda_linear *a) {
     struct cuda_fp8 *f = &cuda->fp8;
     if (!covers(f, a)) return CUDA_UNSUPPORTED;
     const bool unscaled = cuda_fp8_unscaled(a, a->n);
-    if (a->activate && !unscaled) return CUDA_UNSUPPORTED; // by a kernel of its own
+    const bool narrow = a->block_k ? a->n <= 2 * CUDA_STREAM_ROWS : unscaled;
+    if (a->activate && !narrow) return CUDA_UNSUPPORTED; // by a kernel of its own
     struct cuda_linear product = *a;
-    if (a->block_k) product.n -= a->n % 4;
-    int rc =
-        cuda_quantize(f->x, f->scale, a->x, a->dtype, product.n, a->cols, a->block_k, cuda->stream);
+    int rc = cuda_quantize(f->x, f->scale, a->x, a->dtype, a->n, a->cols, cuda->stream);
     if (rc != 0) return rc;
     product.x = f->x;
     product.x_8bit = true;
     product.x_scale = f->scale;
+    if (a->block_k) return multiply_blocks(&product, cuda->stream);
     product.bias = NULL;
     if (!unscaled) return multiply_scaled(cuda, a, product);
     product.y = f->sums;

@@ -3,13 +3,11 @@
 // and those of y.
 #include "kernels/cuda/linear_finish.cuh"
 #include "kernels/cuda/pdl.cuh"
-#include "kernels/fp8.h"
 #include <cuda_fp8.h>
 
 namespace {
 
 constexpr int EACH = 8, WORDS = 4; // numbers in 16 bytes; such words of a thread
-constexpr int PER_BLOCK = FP8_BLOCK / EACH;
 constexpr float LARGEST = 448.0f, LEAST_SCALE = 1.17549435e-38f; // whose reciprocal is finite
 
 template <typename T> struct alignas(16) word { T of[EACH]; };
@@ -48,12 +46,11 @@ __device__ __forceinline__ float block_max(float v) {
     return warp_max(lane < warps ? part[lane] : 0.0f);
 }
 
-// A block of threads for each row, which it keeps in registers. BLOCKS: a scale for each 128
-// columns, 16 neighbouring words.
-template <typename T, bool BLOCKS>
+// A block of threads for each row, which it keeps in registers.
+template <typename T>
 __global__ void __launch_bounds__(1024)
     quantize_kernel(uint8_t *q, float *scale, const T *x, int32_t cols) {
-    const int words = cols / EACH, row = (int)blockIdx.x, n = (int)gridDim.x;
+    const int words = cols / EACH, row = (int)blockIdx.x;
     const word<T> *from = (const word<T> *)(x + (int64_t)row * cols);
     uint2 *to = (uint2 *)(q + (int64_t)row * cols);
     word<T> w[WORDS];
@@ -68,27 +65,14 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
     for (int k = 0; k < WORDS; k++) {
         int at = (int)threadIdx.x + k * (int)blockDim.x;
-        float here = at < words ? largest(w[k]) : 0.0f;
-        if constexpr (BLOCKS) {
-#pragma unroll
-            for (int step = 8; step > 0; step >>= 1)
-                here = fmaxf(here, __shfl_xor_sync(0xffffffffu, here, step));
-            if (at >= words) continue;
-            float s = scale_of(here);
-            if (at % PER_BLOCK == 0) scale[(int64_t)(at / PER_BLOCK) * n + row] = s;
-            to[at] = quantized(w[k], s);
-        } else {
-            most = fmaxf(most, here);
-        }
+        if (at < words) most = fmaxf(most, largest(w[k]));
     }
-    if constexpr (!BLOCKS) {
-        const float s = scale_of(block_max(most));
-        if (threadIdx.x == 0) scale[row] = s;
+    const float s = scale_of(block_max(most));
+    if (threadIdx.x == 0) scale[row] = s;
 #pragma unroll
-        for (int k = 0; k < WORDS; k++) {
-            int at = (int)threadIdx.x + k * (int)blockDim.x;
-            if (at < words) to[at] = quantized(w[k], s);
-        }
+    for (int k = 0; k < WORDS; k++) {
+        int at = (int)threadIdx.x + k * (int)blockDim.x;
+        if (at < words) to[at] = quantized(w[k], s);
     }
 }
 
@@ -102,16 +86,11 @@ __global__ void __launch_bounds__(THREADS)
     pdl_trigger();
     pdl_wait();
     if (row >= (GATED ? a.rows / 2 : a.rows)) return;
-    const float *from = sums + (int64_t)i * a.rows + row, by = a.x_scale[i];
+    const float *from = sums + (int64_t)i * a.rows + row;
     alignas(16) float v[OUTPUTS], up[OUTPUTS], before[OUTPUTS] = {};
     *(float4 *)v = *(const float4 *)from;
     if (GATED) *(float4 *)up = *(const float4 *)(from + a.rows / 2);
     load_outputs<T, OUTPUTS, GATED>(before, a, i, row);
-#pragma unroll
-    for (int e = 0; e < OUTPUTS; e++) {
-        v[e] *= by;
-        if (GATED) up[e] *= by;
-    }
     finish_outputs<T, OUTPUTS, GATED>(a, i, row, v, up, before);
 }
 
@@ -125,23 +104,22 @@ void launch_end(const struct cuda_linear &a, const float *sums, cudaStream_t s) 
 }
 
 template <typename T>
-void launch_quantize(uint8_t *q, float *scale, const T *x, int32_t n, int32_t cols, bool blocks,
+void launch_quantize(uint8_t *q, float *scale, const T *x, int32_t n, int32_t cols,
                      cudaStream_t stream) {
     const int words = cols / EACH, each = (words + 1023) / 1024;
     const dim3 threads((unsigned)(((words + each - 1) / each + 31) / 32 * 32));
-    pdl_launch(blocks ? quantize_kernel<T, true> : quantize_kernel<T, false>, dim3((unsigned)n),
-               threads, 0, stream, q, scale, x, cols);
+    pdl_launch(quantize_kernel<T>, dim3((unsigned)n), threads, 0, stream, q, scale, x, cols);
 }
 
 } // namespace
 
 int cuda_quantize(uint8_t *q, float *scale, const void *x, enum dtype dtype, int32_t n,
-                  int32_t cols, int32_t block_k, cudaStream_t stream) {
+                  int32_t cols, cudaStream_t stream) {
     if (cols % 16 || cols > 1024 * WORDS * EACH || ((uintptr_t)x & 15)) return CUDA_UNSUPPORTED;
     if (dtype == DTYPE_BF16)
-        launch_quantize(q, scale, (const __nv_bfloat16 *)x, n, cols, block_k != 0, stream);
+        launch_quantize(q, scale, (const __nv_bfloat16 *)x, n, cols, stream);
     else if (dtype == DTYPE_F16)
-        launch_quantize(q, scale, (const __half *)x, n, cols, block_k != 0, stream);
+        launch_quantize(q, scale, (const __half *)x, n, cols, stream);
     else
         return CUDA_UNSUPPORTED;
     return cuda_launched("quantize");

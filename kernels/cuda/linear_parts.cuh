@@ -4,6 +4,7 @@
 #include "kernels/cuda/hopper.cuh"
 #include "kernels/cuda/linear_finish.cuh"
 #include "kernels/cuda/widen.cuh"
+#include "kernels/fp8.h"
 
 enum { LINEAR_TILE = 128 }; // rows of W in a tile; gated: half of them gates
 enum { LINEAR_WARPS = LINEAR_TILE / 16 };
@@ -11,6 +12,7 @@ enum {
     LINEAR_PITCH = LINEAR_TILE + 4
 };                         // floats of a row of x in a tile of sums: no two lanes in one bank
 enum { LINEAR_STEP = 64 }; // k of a step
+enum { STEP_SCALES = LINEAR_TILE * 4 }; // bytes of the scales of a step of 128 columns
 enum { LINEAR_PARTS = 8 }; // at most: a cluster's blocks
 // Tiles times parts: so many at least that the memory is kept busy. Eight parts come of fewer than
 // 30 tiles alone, which an H200 has room for at once (30 clusters of eight, two blocks on a
@@ -51,35 +53,37 @@ __device__ __forceinline__ struct linear_part linear_part_of(const struct linear
     return {part * c.steps / c.parts, (part + 1) * c.steps / c.parts};
 }
 
-// Whether both cover the linear: 16-bit activations whose rows a tensor map can describe; of 8-bit
-// weights those with one scale for a row.
+// Whether both cover the linear: activations whose rows a tensor map can describe, of 16 bits or, for weights of e4m3,
+// of e4m3 too; of 8-bit weights those with one scale for a row or, of e4m3, for FP8_BLOCK columns.
 static inline bool linear_parts_cover(const struct cuda_linear *a) {
     bool half = a->dtype == DTYPE_BF16 || a->dtype == DTYPE_F16;
     bool aligned = (((uintptr_t)a->x | (uintptr_t)a->w) & 15) == 0 && a->cols % 8 == 0;
     return half && aligned && !a->norm_weight && (!linear_is_gated(a) || a->rows % 2 == 0) &&
            (a->w_dtype == a->dtype ||
-            (dtype_size(a->w_dtype) == 1 && a->block_k == 0 && a->ld % 16 == 0)) &&
-           hopper_here();
+            (dtype_size(a->w_dtype) == 1 && a->ld % 16 == 0 &&
+             (a->block_k == 0 || (a->block_k == FP8_BLOCK && a->rows % 8 == 0)))) &&
+           (!a->x_8bit || (a->w_dtype == DTYPE_F8_E4M3 && a->cols % 16 == 0)) && hopper_here();
 }
 
 #ifdef PARLEY_SM90A
 
 // The products of a stage: 128 bytes of k of a warpgroup's 64 rows of W at `w`, and of N rows of x
-// at `x` (for 8-bit W two tiles of 64 k, one behind the other). W in T comes straight from shared
+// at `x` (for W of fewer bits two tiles of 64 k, one behind the other). W of x's type X comes straight from shared
 // memory; on return the products are under way.
-template <typename T, typename W, int N, int BYTES = (int)sizeof(W)> struct stage_products {
+template <typename W, typename X, int N, bool WIDENED = (sizeof(W) < sizeof(X))>
+struct stage_products {
     __device__ __forceinline__ static void run(float (&sum)[N / 2], uint32_t w, uint32_t x,
                                                bool keep) {
         wgmma_fence();
         uint64_t a = tile_descriptor(w), b = tile_descriptor(x);
 #pragma unroll
-        for (int i = 0; i < 4; i++) wgmma<N>::ss(sum, a + 2 * i, b + 2 * i, keep || i > 0, T());
+        for (int i = 0; i < 4; i++) wgmma<N>::ss(sum, a + 2 * i, b + 2 * i, keep || i > 0, X());
         wgmma_commit();
     }
 };
 // W of 8 bits: a lane fetches the pairs of k that the product wants of it and widens them
 // (widen.cuh). On return the products are done.
-template <typename T, typename W, int N> struct stage_products<T, W, N, 1> {
+template <typename W, typename T, int N> struct stage_products<W, T, N, true> {
     __device__ __forceinline__ static uint32_t pairs(
         uint32_t from) { // k 2t, 2t + 1, 2t + 8, 2t + 9
         uint16_t low, high;
@@ -115,6 +119,44 @@ template <typename T, typename W, int N> struct stage_products<T, W, N, 1> {
         }
     }
 };
+
+// Where W has a scale for each FP8_BLOCK columns, a step's: those of a tile's rows come to shared memory with the step's
+// codes. Between two steps the sums are multiplied by this step's scale over the next one's, so that they stay where they
+// are. No scale is nearer to zero than 1e-20: a block of zeros may have a scale of zero.
+
+// Bytes of the scales of rows [row, row + n) of W, those beyond its end left out.
+__device__ __forceinline__ int step_scales_bytes(const struct cuda_linear &a, int row, int n) {
+    return max(min(n, a.rows - row), 0) * (int)sizeof(float);
+}
+__device__ __forceinline__ void request_scales(const struct cuda_linear &a, uint32_t to, int step,
+                                               int row, int n, uint32_t bar) {
+    const int bytes = step_scales_bytes(a, row, n);
+    if (bytes) tma_load_bytes(to, a.scale + (int64_t)step * a.rows + row, bytes, bar, READ_PLAIN);
+}
+
+struct step_scales { // of the rows that a lane's sums belong to: g and g + 8 of its warp
+    float of[2];
+};
+// at: the scale of its row g.
+__device__ __forceinline__ struct step_scales step_scales_at(uint32_t at) {
+    struct step_scales s;
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        float v;
+        asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(at + 32 * r) : "memory");
+        s.of[r] = fabsf(v) < 1e-20f ? 1e-20f : v;
+    }
+    return s;
+}
+__device__ __forceinline__ struct step_scales operator/(const struct step_scales &a,
+                                                        const struct step_scales &b) {
+    return {{__fdividef(a.of[0], b.of[0]), __fdividef(a.of[1], b.of[1])}};
+}
+template <int COUNT>
+__device__ __forceinline__ void multiply_sums(float (&sum)[COUNT], const struct step_scales &by) {
+#pragma unroll
+    for (int e = 0; e < COUNT; e++) sum[e] *= by.of[e / 2 % 2];
+}
 
 // The end of a block that has multiplied a tile of LINEAR_TILE rows of W by LINEAR_WARPS warps, 16 rows each, in one of
 // `parts` parts of K: sums meet in the cluster's shared memory, and each of its blocks finishes every parts-th row of x.

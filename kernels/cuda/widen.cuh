@@ -5,10 +5,6 @@
 #pragma once
 #include "kernels/cuda/mma.cuh"
 
-struct e4m3 { // names the type of a weight; its bits are never a number to C++
-    uint8_t code;
-};
-
 template <typename T> __device__ __forceinline__ uint32_t widen_low(uint32_t four, T t, int8_t) {
     return widen_low(four, t);
 }
