@@ -1,5 +1,6 @@
 // Talking: send, stream, stop, queue, reload in the middle, drafts, copying.
 import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
 import { longTest, shortTest as test } from '../harness.mjs';
 import { allowClipboard, ask, connected, copiedAnswers, ENDLESS, newContext, newPage, newSession, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, typed } from './browser.mjs';
 
@@ -39,6 +40,9 @@ longTest('a suggestion starts a session; code is coloured and copied', async (t)
   await allowClipboard(page);
   await page.click('[data-action=copy-code]');
   await page.waitForSelector('[data-action=copy-code].done');
+  const [file] = await Promise.all([page.waitForEvent('download'), page.click('[data-action=save-code]')]);
+  assert.equal(file.suggestedFilename(), 'code.c');
+  assert.equal(readFileSync(await file.path(), 'utf8'), `${await page.locator('.code code').innerText()}\n`);
   assert.match(
     await page.evaluate(() => navigator.clipboard.readText()),
     /^#include <stdio.h>[^]*return 0;\n}\n?$/,

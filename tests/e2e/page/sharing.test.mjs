@@ -82,6 +82,8 @@ test('an owner makes a link, another browser reads the chat by it, and the owner
   assert.ok(!paths.some((one) => /^\/ws|#/.test(one)), 'no connection');
   assert.equal(paths.filter((one) => one.startsWith('/share/')).length, 1);
   await allowClipboard(other);
+  const [saved] = await Promise.all([other.waitForEvent('download'), other.click('[data-action=save-code]')]);
+  assert.equal(saved.suggestedFilename(), 'code.js');
   await other.click('[data-action=copy-code]');
   await soon(async () => assert.equal(await other.evaluate(() => navigator.clipboard.readText()), 'const red = 1;'));
 

@@ -88,6 +88,7 @@ function frameCode(pre, whole) {
       'div',
       { class: 'code-head' },
       h('span', { class: 'code-language' }, label),
+      iconButton('download', t('Save code'), { 'data-action': 'save-code' }),
       iconButton('copy', t('Copy code'), { 'data-action': 'copy-code' }),
     ),
   );

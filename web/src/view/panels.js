@@ -1,6 +1,7 @@
 // @ts-check
 // What opens beside or over the conversation, and the dashboard. Loads late (late.js).
 export { exportSession } from '../exports.js';
+export { saveCode } from './code_file.js';
 export { figures } from './dashboard.js';
 export { openContinue } from './continue_panel.js';
 export { importAll } from './import_panel.js';

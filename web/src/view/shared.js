@@ -6,6 +6,7 @@ import { afterFrame } from '../frame.js';
 import { AnswerView } from '../render/answer.js';
 import { t } from '../text.js';
 import { bubble } from './bubble.js';
+import { saveCode } from './code_file.js';
 
 /** @typedef {{input?: string, answer: string, continues?: boolean}} SharedTurn */
 
@@ -109,6 +110,8 @@ async function draw() {
 }
 
 log.addEventListener('click', async (event) => {
+  const save = /** @type {Element} */ (event.target).closest('[data-action=save-code]');
+  if (save) saveCode(save.closest('.code'));
   const button = /** @type {Element} */ (event.target).closest('[data-action=copy-code]');
   if (!button || !(await copyText(button.closest('.code')?.querySelector('code')?.textContent ?? ''))) return;
   button.replaceChildren(icon('check'));

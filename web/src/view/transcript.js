@@ -491,6 +491,9 @@ function act(button, view) {
     case 'copy-code':
       copyFrom(button, button.closest('.code')?.querySelector('code')?.textContent ?? '');
       break;
+    case 'save-code':
+      withPanels(({ saveCode }) => saveCode(button.closest('.code')));
+      break;
     case 'copy-answer':
       copyFrom(button, proseOf(view.turn), richText(view.element.querySelectorAll('.assistant .prose')));
       break;
