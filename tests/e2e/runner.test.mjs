@@ -4,7 +4,7 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { ownSeconds } from '../run/hang.mjs';
+import { ownSeconds, waitedFor } from '../run/hang.mjs';
 import { faults } from '../run/faults.mjs';
 import { endedIn, inGroups, outcomes } from '../run/groups.mjs';
 import { equalParts, limitOf, named, table } from '../run/programs.mjs';
@@ -79,6 +79,15 @@ test('what a program waits for a processor is not its time', () => {
   assert.equal(ownSeconds(2, 0.2, 0.2), 1.8); // sleeps, mostly
   assert.equal(ownSeconds(2, 2, 6), 0.5);   // four threads, of which one runs
   assert.equal(ownSeconds(2, 0, 2), 0);     // has not had a processor at all
+});
+
+test('a program that hangs is found on a busy machine too, though its timers are late there', () => {
+  let waited = 0;
+  for (let i = 0; i < 100; i++) waited = waitedFor(waited, 2, 0.01, i % 4 ? 0 : 0.5, true); // each fourth look: late
+  assert.ok(Math.abs(waited - 75 * 2 / 3) < 1e-9, `${waited}`);
+  assert.equal(waitedFor(50, 2, 0, 0, false), 52);
+  assert.equal(waitedFor(50, 2, 0, 2, true), 50);  // had no processor: neither
+  assert.equal(waitedFor(50, 2, 0.5, 0, true), 0); // gets on
 });
 
 test('the test that runs: the last that began and has no result', (t) => {

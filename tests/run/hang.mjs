@@ -1,8 +1,8 @@
 // Finds programs that hang. A program hangs if for PATIENCE seconds it wrote nothing to its log and, with all processes
-// that it started, neither used processor time nor waited for a processor, or almost none. While the machine has no idle
-// processor a second counts a third: what the program waits for may be late. A program that computes or polls for ever
-// is ended at its limit (programs.mjs), in seconds of its own: those in which it waited for a processor are not counted,
-// so that a busy machine ends no program that gets on.
+// that it started, used almost no processor time. Looks in which it waited for a processor do not count. While the
+// machine has no idle processor a second counts a third: what the program waits for may be late. A program that computes
+// or polls for ever is ended at its limit (programs.mjs), in seconds of its own: those in which it waited for a processor
+// are not counted, so that a busy machine ends no program that gets on.
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 
 export const PATIENCE = Number(process.env.TEST_PATIENCE ?? 60);
@@ -14,6 +14,17 @@ const TICKS = 100;       // a second, in /proc (USER_HZ)
  * for `waited`: all but the waiting, and of several threads at once the share of what they wanted that they got.
  */
 export const ownSeconds = (elapsed, used, waited) => (used + waited <= elapsed ? elapsed - waited : elapsed * used / (used + waited));
+
+/**
+ * The seconds for which a program that writes nothing has seemed to hang, after `elapsed` more. One that used a processor
+ * gets on: it begins again. Time in which it waited for one does not count, but is no sign of life either: on a busy
+ * machine a mere timer of a program that hangs is late.
+ */
+export function waitedFor(before, elapsed, used, delayed, busy) {
+  if (used >= IDLE_SHARE * elapsed) return 0;
+  if (delayed >= IDLE_SHARE * elapsed) return before;
+  return before + Math.min(elapsed, 10) * (busy ? 1 / 3 : 1);
+}
 
 /** Seconds that a process's threads have waited for a processor, where the kernel counts them. */
 function delay(pid) {
@@ -90,8 +101,7 @@ export class HangWatch {
       const seen = this.seen.get(program);
       if (seen) {
         const used = Math.max(now.used - seen.used, 0), delayed = Math.max(now.delayed - seen.delayed, 0);
-        if (now.size === seen.size && Math.abs(now.used + now.delayed - seen.used - seen.delayed) < IDLE_SHARE * elapsed)
-          now.waited = seen.waited + Math.min(elapsed, 10) * (busy ? 1 / 3 : 1);
+        if (now.size === seen.size) now.waited = waitedFor(seen.waited, elapsed, Math.abs(now.used - seen.used), Math.abs(now.delayed - seen.delayed), busy);
         const own = ownSeconds(elapsed, used, delayed);
         now.own = seen.own + Math.min(own, 10);
         program.used = (program.used ?? 0) + used; // also of processes that nobody waits for, as a browser's
