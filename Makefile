@@ -88,7 +88,7 @@ $(B)/kernels/cpu/%.o: CFLAGS += -g1
 # otherwise. test_linear_groups includes kernels: 11 s to compile with -O1, 1.3 s without, and half a second more to run.
 $(B)/tests/%.o:       CFLAGS += -O0 -g1
 $(B)/tests/ops/%.o:   CFLAGS += -O1
-$(B)/tests/ops/test_linear_groups.o: CFLAGS += -O0
+$(B)/tests/ops/test_linear_groups.o $(B)/tests/ops/test_linear_groups8.o: CFLAGS += -O0
 $(B)/tests/bench/%.o: CFLAGS += -O3
 
 ifeq ($(MPI),1)

@@ -237,7 +237,7 @@ static bool is_router(const struct model_config *mc, const struct tensor *t) {
     return is_named(t, names->router) || is_named(t, names->shared_switch);
 }
 
-// Whether all matrices of the folder are bf16, but for routers. Integers and bytes are masks and the like.
+// Whether all matrices of the folder are bf16 or of few bits, but for routers. Integers and bytes are masks and the like.
 // model_load reports a folder that cannot be read.
 static bool matrices_are_bf16(const struct model_config *mc, const char *model_dir) {
     struct checkpoint *cp;
@@ -246,8 +246,11 @@ static bool matrices_are_bf16(const struct model_config *mc, const char *model_d
     if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
     for (size_t i = 0; i < checkpoint_count(cp); i++) {
         const struct tensor *t = checkpoint_at(cp, i);
+        struct group_format few;
         if (t->n_dims < 2 || (t->dtype == DTYPE_F32 && is_router(mc, t))) continue;
-        any = any || t->dtype == DTYPE_BF16;
+        const bool few_bits = checkpoint_groups(cp, t, &few);
+        any = any || few_bits || t->dtype == DTYPE_BF16;
+        if (few_bits) continue; // shown as F32
         other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
                 t->dtype == DTYPE_F8_E4M3;
     }

@@ -10,7 +10,7 @@ struct device_options {
     const char *compute_dtype; // "auto", "f32", "bf16", and on a GPU "f16". NULL: "auto" on a GPU,
                                // "f32" on the CPU
     enum dtype model_dtype;    // the model's; "auto" on a GPU
-    // All are bf16, but for routers: then "auto" is bf16 on a CPU that multiplies bf16.
+    // All are bf16 or of few bits, but for routers: then "auto" is bf16 on a CPU that multiplies bf16.
     bool bf16_matrices;
     bool deterministic;   // of a GPU
     bool fp8_activations; // of a GPU; E_UNSUPPORTED on the CPU

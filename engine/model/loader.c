@@ -368,7 +368,9 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
         views[i].cols = parts[i].cols.count;
     }
     struct weight packed = {0};
-    TRY(check_products(be, &parts[0], views, err));
+    struct group_format few; // widened ones are multiplied in F32
+    if (!checkpoint_groups(l->cp, m->tensors[0], &few))
+        TRY(check_products(be, &parts[0], views, err));
     TRY(be->ops->weight_init(be, &packed, views, m->n, err));
     *w = packed;
     l->m->weight_bytes += w->bytes;

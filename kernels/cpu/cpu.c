@@ -238,6 +238,10 @@ static void set_kernels(struct cpu_backend *cpu, const struct isa *isa) {
 static int set_bf16_kernels(struct cpu_backend *cpu, const struct isa *isa, struct err *err) {
 #if defined(__x86_64__)
     cpu->base.bf16_products = true;
+    if (isa->kernels == &cpu_kernels_avx512 && __builtin_cpu_supports("avx512vnni")) {
+        cpu->table.groups8_split = groups8_vnni512_split;
+        cpu->table.groups8_item = groups8_vnni512_item;
+    }
     if (isa->amx) {
         cpu->table.linear_split = amx_bf16_linear_split;
         cpu->table.linear_item_split = amx_bf16_linear_item;

@@ -89,6 +89,10 @@ struct cpu_kernels {
     // For weights of few bits, likewise. All sets with fused multiply-adds give the same bits.
     void (*groups_item)(const struct linear_args *a, const struct linear_item *item, void *scratch);
     void (*groups_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
+    // With x in 8 bits, for weights of fewer; NULL: as above.
+    void (*groups8_item)(const struct linear_args *a, const struct linear_item *item,
+                         void *scratch);
+    void (*groups8_split)(const struct linear_args *a, int32_t row, int32_t n_rows);
     void (*rope_rows)(enum rope_style style, float *qk, int32_t n, int64_t stride, int32_t n_heads,
                       int32_t head_dim, int32_t rot_dim, const float *cos_sin);
     void (*kv_put)(const struct kv_store *kv, int32_t block, int32_t layer, int32_t slot,

@@ -56,6 +56,14 @@ static inline const struct group_run *group_run_of(const void *data, int32_t pan
     while (panel < run->first_panel) run--;
     return run;
 }
+// Of all runs.
+static inline int32_t group_most_bits(const void *data) {
+    const struct group_panels *p = data;
+    int32_t most = 0;
+    for (int32_t i = 0; i < p->n_runs; i++)
+        most = p->runs[i].format.bits > most ? p->runs[i].format.bits : most;
+    return most;
+}
 static inline const uint8_t *group_panel(const void *data, int32_t panel) {
     const struct group_run *run = group_run_of(data, panel);
     return (const uint8_t *)data + run->at + (panel - run->first_panel) * run->panel_bytes;

@@ -28,6 +28,10 @@ void groups_vnni256_split(const struct linear_args *a, int32_t row, int32_t n_ro
 void groups_vnni512_item(const struct linear_args *a, const struct linear_item *item,
                          void *scratch);
 void groups_vnni512_split(const struct linear_args *a, int32_t row, int32_t n_rows);
+// With x in 8 bits (linear_groups8.inc).
+void groups8_vnni512_item(const struct linear_args *a, const struct linear_item *item,
+                          void *scratch);
+void groups8_vnni512_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void int8_amx_split(const struct linear_args *a, int32_t row, int32_t n_rows);
 void int8_amx_item(const struct linear_args *a, const struct linear_item *item, void *scratch);
 #endif

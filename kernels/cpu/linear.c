@@ -23,6 +23,10 @@ struct linear_loops cpu_linear_loops(const struct cpu_backend *cpu, const struct
     if (w->dtype == DTYPE_I8)
         return (struct linear_loops){k->int8_split, k->int8_item, int8_row_bytes(w),
                                      INT8_HEADER_BYTES};
+    const bool few = k->groups8_split && w->layout == PANEL_GROUPS && w->data &&
+                     group_most_bits(w->data) < 8; // without data it is a shape for reserve
+    if (few)
+        return (struct linear_loops){k->groups8_split, k->groups8_item, group_x_bytes(w->cols), 0};
     if (w->layout == PANEL_GROUPS)
         return (struct linear_loops){k->groups_split, k->groups_item, group_x_bytes(w->cols), 0};
     if (w->dtype == DTYPE_BF16 && k->linear_split)

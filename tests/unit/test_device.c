@@ -172,6 +172,20 @@ static void routers_are_known_by_name(void **state) {
     assert_false(fits_bf16());
 }
 
+// Matrices of few bits, which a checkpoint shows as F32, multiply x in 8 bits where bf16 matrices multiply x in bf16.
+static void few_bits_count_as_bf16(void **state) {
+    static const char *const files[] = {"tests/fixtures/quantised/llama_q4_0.gguf",
+                                        "tests/fixtures/quantised/llama_f16.gguf"};
+    for (int i = 0; i < 2; i++) {
+        struct device_options o = {0};
+        struct model_config mc;
+        struct err err = {0};
+        if (model_config_load(&mc, files[i], &err) < 0) fail_msg("%s", err.text);
+        device_fit(&o, &mc, files[i], WEIGHTS_OWN);
+        assert_int_equal(o.bf16_matrices, i == 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_rank_has_the_word_itself),
@@ -182,6 +196,7 @@ int main(void) {
         cmocka_unit_test(the_gpus_of_an_instance_are_those_of_its_ranks),
         cmocka_unit_test(each_word_of_a_list_is_checked),
         cmocka_unit_test(routers_are_known_by_name),
+        cmocka_unit_test(few_bits_count_as_bf16),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -61,7 +61,8 @@ int cli_fail(const struct err *err); // prints "parley: sentence" to stderr; CLI
 const struct config_table *cli_options(const struct cli_command *c);
 #define CLI_COMPUTE_HELP                                                                           \
     "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the model's; "  \
-    "on the CPU bf16 if all matrices are bf16 and the processor multiplies bf16, else f32."
+    "on the CPU bf16 if all matrices are bf16 or of few bits and the processor multiplies bf16, "  \
+    "else f32."
 #define CLI_COMPUTE_AUTO "auto", CLI_COMPUTE_HELP
 #define CLI_COMPUTE_EXACT "", CLI_COMPUTE_HELP " If not given: f32 on the CPU, auto on a GPU."
 #define CLI_COMPUTE_RECORDED "", CLI_COMPUTE_HELP " If not given: as each turn was recorded."
