@@ -237,7 +237,7 @@ static bool is_router(const struct model_config *mc, const struct tensor *t) {
     return is_named(t, names->router) || is_named(t, names->shared_switch);
 }
 
-// Whether all matrices of the folder are bf16 or of few bits, but for routers. Integers and bytes are masks and the like.
+// Whether all matrices of the folder are bf16 or of few bits, but for routers. Integers and bytes are masks and so on.
 // model_load reports a folder that cannot be read.
 static bool matrices_are_bf16(const struct model_config *mc, const char *model_dir) {
     struct checkpoint *cp;
