@@ -38,13 +38,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (int purpose = MESSAGES_ANSWER; purpose <= MESSAGES_COUNT; purpose++) {
         struct messages_request r;
         messages_request_read(&r, (enum messages_purpose)purpose, (const char *)data, size);
-        if (r.failure.status) {
-            FUZZ_CHECK(r.failure.status == 400 && *r.failure.message);
+        if (r.in.failure.status) {
+            FUZZ_CHECK(r.in.failure.status == 400 && *r.in.failure.message);
         } else {
             FUZZ_CHECK(r.model && *r.model);
-            FUZZ_CHECK(!r.sampling == (purpose == MESSAGES_COUNT));
-            FUZZ_CHECK((r.choice == TOOLS_NAMED) == (r.tool_name != NULL));
-            check_messages(r.messages);
+            FUZZ_CHECK(!r.in.request->sampling == (purpose == MESSAGES_COUNT));
+            FUZZ_CHECK((r.in.request->tool_choice == TOOLS_NAMED) ==
+                       (r.in.request->tool_name != NULL));
+            check_messages(r.in.request->messages);
         }
         messages_request_release(&r);
     }

@@ -20,8 +20,8 @@ static void expect_messages(const char *members, const char *messages) {
     char body[8192];
     snprintf(body, sizeof body, HEAD "%s}", members);
     read_as(MESSAGES_ANSWER, body);
-    if (got.failure.status) fail_msg("%s: %s", body, got.failure.message);
-    char *text = cJSON_PrintUnformatted(got.messages);
+    if (got.in.failure.status) fail_msg("%s: %s", body, got.in.failure.message);
+    char *text = cJSON_PrintUnformatted(got.in.request->messages);
     assert_string_equal(text, messages);
     free(text);
 }
@@ -30,10 +30,11 @@ static void expect_refused(const char *members, const char *sentence) {
     char body[8192];
     snprintf(body, sizeof body, HEAD "%s}", members);
     read_as(MESSAGES_ANSWER, body);
-    if (got.failure.status != 400 || strncmp(got.failure.message, sentence, strlen(sentence)) != 0)
-        fail_msg("%s: %d '%s' is not '%s'", body, got.failure.status, got.failure.message,
+    if (got.in.failure.status != 400 ||
+        strncmp(got.in.failure.message, sentence, strlen(sentence)) != 0)
+        fail_msg("%s: %d '%s' is not '%s'", body, got.in.failure.status, got.in.failure.message,
                  sentence);
-    assert_string_equal(got.failure.code, "invalid");
+    assert_string_equal(got.in.failure.code, "invalid");
 }
 
 static void texts_and_system(void **state) {
@@ -203,19 +204,19 @@ static void what_is_missing_or_of_the_wrong_kind(void **state) {
                    "temperature: must be a number");
     expect_refused("\"top_p\":2,\"messages\":[" USER "]", "");
     read_as(MESSAGES_ANSWER, "{\"model\":\"m\",\"messages\":[" USER "]}");
-    assert_string_equal(got.failure.message, "max_tokens: Field required");
+    assert_string_equal(got.in.failure.message, "max_tokens: Field required");
     read_as(MESSAGES_ANSWER, "{\"max_tokens\":1,\"messages\":[" USER "]}");
-    assert_int_equal(got.failure.status, 0);
+    assert_int_equal(got.in.failure.status, 0);
     assert_string_equal(got.model, ""); // the server's one
     read_as(MESSAGES_ANSWER, "{\"model\":3,\"max_tokens\":1,\"messages\":[" USER "]}");
-    assert_string_equal(got.failure.message,
+    assert_string_equal(got.in.failure.message,
                         "model: must be the name of a model; GET /v1/models lists them");
     read_as(MESSAGES_ANSWER, "{\"model\":\"m\",\"max_tokens\":-1,\"messages\":[" USER "]}");
-    assert_string_equal(got.failure.message, "max_tokens: must be at least 0");
+    assert_string_equal(got.in.failure.message, "max_tokens: must be at least 0");
     read_as(MESSAGES_ANSWER, "[]");
-    assert_string_equal(got.failure.message, "the body must be a JSON object");
+    assert_string_equal(got.in.failure.message, "the body must be a JSON object");
     read_as(MESSAGES_ANSWER, "{");
-    assert_int_equal(got.failure.status, 400);
+    assert_int_equal(got.in.failure.status, 400);
 }
 
 static void parameters(void **state) {
@@ -227,30 +228,30 @@ static void parameters(void **state) {
             "\"all\"}]},"
             "\"output_config\":{\"effort\":\"max\",\"format\":{\"type\":\"json_schema\",\"schema\":"
             "{\"type\":\"object\"}}},\"service_tier\":\"auto\",\"messages\":[" USER "]}");
-    assert_int_equal(got.failure.status, 0);
+    assert_int_equal(got.in.failure.status, 0);
     assert_string_equal(got.model, "m");
-    assert_true(got.stream);
-    const struct sampling_params *p = &got.sampling->params;
+    assert_true(got.in.stream);
+    const struct sampling_params *p = &got.in.request->sampling->params;
     assert_int_equal(p->max_tokens, 2000);
     assert_true(p->temperature == 0.5f && p->top_p == 0.9f && p->top_k == 4 && p->seed == 7);
     assert_int_equal(p->stop.n_texts, 2);
     assert_int_equal(p->n, 1); // not Anthropic's
-    assert_int_equal(got.thinking, THINKING_ON);
-    assert_int_equal(got.thinking_budget, 1024);
-    char *format = cJSON_PrintUnformatted(got.format);
+    assert_int_equal(got.in.request->thinking, THINKING_ON);
+    assert_int_equal(got.in.request->thinking_budget, 1024);
+    char *format = cJSON_PrintUnformatted(got.in.request->format);
     assert_string_equal(format, "{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"answer\","
                                 "\"strict\":true,\"schema\":{\"type\":\"object\"}}}");
     free(format);
-    char *args = cJSON_PrintUnformatted(got.template_args);
+    char *args = cJSON_PrintUnformatted(got.in.request->template_args);
     assert_string_equal(args, "{\"reasoning_effort\":\"high\"}");
     free(args);
 
     expect_messages("\"messages\":[" USER "]", "[{\"role\":\"user\",\"content\":\"hi\"}]");
-    assert_int_equal(got.thinking, THINKING_OFF);
+    assert_int_equal(got.in.request->thinking, THINKING_OFF);
     expect_messages("\"thinking\":{\"type\":\"adaptive\"},\"messages\":[" USER "]",
                     "[{\"role\":\"user\",\"content\":\"hi\"}]");
-    assert_int_equal(got.thinking, THINKING_ON);
-    assert_int_equal(got.thinking_budget, 0);
+    assert_int_equal(got.in.request->thinking, THINKING_ON);
+    assert_int_equal(got.in.request->thinking_budget, -1);
     expect_refused("\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":9},\"messages\":[" USER
                    "]",
                    "thinking.enabled.budget_tokens: must be less than max_tokens (9)");
@@ -262,8 +263,8 @@ static void parameters(void **state) {
         "\"thinking\":{\"type\":\"adaptive\",\"display\":\"omitted\"},\"messages\":[" USER "]",
         "thinking.display: 'omitted' is not served");
     read_as(MESSAGES_COUNT, "{\"model\":\"m\",\"messages\":[" USER "]}"); // needs no max_tokens
-    assert_int_equal(got.failure.status, 0);
-    assert_null(got.sampling);
+    assert_int_equal(got.in.failure.status, 0);
+    assert_null(got.in.request->sampling);
 }
 
 #define TOOL(name)                                                                                 \
@@ -275,14 +276,14 @@ static void tools(void **state) {
             "g") "],\"tool_choice\":{\"type\":\"tool\","
                  "\"name\":\"g\",\"disable_parallel_tool_use\":true},\"messages\":[" USER "]",
         "[{\"role\":\"user\",\"content\":\"hi\"}]");
-    char *text = cJSON_PrintUnformatted(cJSON_GetArrayItem(got.tools, 0));
+    char *text = cJSON_PrintUnformatted(cJSON_GetArrayItem(got.in.request->tools, 0));
     assert_string_equal(text,
                         "{\"type\":\"function\",\"function\":{\"name\":\"f\",\"description\":\"d\","
                         "\"parameters\":{\"type\":\"object\"}}}");
     free(text);
-    assert_int_equal(got.choice, TOOLS_NAMED);
-    assert_string_equal(got.tool_name, "g");
-    assert_true(got.no_parallel_tool_calls);
+    assert_int_equal(got.in.request->tool_choice, TOOLS_NAMED);
+    assert_string_equal(got.in.request->tool_name, "g");
+    assert_true(got.in.request->no_parallel_tool_calls);
     static const struct {
         const char *word;
         enum tool_choice choice;
@@ -294,12 +295,12 @@ static void tools(void **state) {
                                          "]",
                  words[i].word);
         expect_messages(members, "[{\"role\":\"user\",\"content\":\"hi\"}]");
-        assert_int_equal(got.choice, words[i].choice);
-        assert_false(got.no_parallel_tool_calls);
+        assert_int_equal(got.in.request->tool_choice, words[i].choice);
+        assert_false(got.in.request->no_parallel_tool_calls);
     }
     expect_messages("\"tools\":[],\"messages\":[" USER "]",
                     "[{\"role\":\"user\",\"content\":\"hi\"}]");
-    assert_null(got.tools);
+    assert_null(got.in.request->tools);
     for (int len = 128; len <= 129; len++) {
         char members[512], name[130];
         memset(name, 'n', sizeof name);

@@ -82,7 +82,7 @@ static bool put(cJSON *message, const char *literal, cJSON *v) {
 // role: a literal. content NULL: it is set later, and has its place before the calls.
 static cJSON *add_message(struct reading *rd, const char *role, const char *content) {
     cJSON *m = cJSON_CreateObject();
-    if (!m || !cJSON_AddItemToArray(rd->r->messages, m)) {
+    if (!m || !cJSON_AddItemToArray(rd->r->in.request->messages, m)) {
         cJSON_Delete(m);
         messages_no_memory(rd->r);
         return NULL;
@@ -121,7 +121,8 @@ static const cJSON *find_call(const struct reading *rd, const char *id) {
 }
 
 static bool was_answered(const struct reading *rd, const char *id) {
-    const cJSON *m = rd->r->messages->child ? rd->r->messages->child->prev : NULL; // the last one
+    const cJSON *m = rd->r->in.request->messages->child ? rd->r->in.request->messages->child->prev
+                                                        : NULL; // the last one
     for (int i = 0; i < rd->n_answered; i++, m = m->prev) {
         while (strcmp(json_string(m, "role"), "tool") != 0) m = m->prev;
         if (strcmp(json_string(m, "tool_call_id"), id) == 0) return true;
@@ -347,7 +348,8 @@ static bool move_message(struct reading *rd, cJSON *list, cJSON *message, cJSON 
         text->type |= cJSON_StringIsConst;
         cJSON_ReplaceItemViaPointer(message, content, text);
     }
-    return cJSON_AddItemToArray(rd->r->messages, cJSON_DetachItemViaPointer(list, message));
+    return cJSON_AddItemToArray(rd->r->in.request->messages,
+                                cJSON_DetachItemViaPointer(list, message));
 }
 
 static bool read_message(struct reading *rd, cJSON *list, cJSON *message) {
@@ -386,10 +388,10 @@ bool messages_read_conversation(struct messages_request *r, cJSON *body) {
     struct reading rd = {.r = r, .block = -1};
     buf_init(&rd.text, SIZE_MAX / 2);
     buf_init(&rd.thinking, SIZE_MAX / 2);
-    r->messages = cJSON_CreateArray();
-    bool ok = r->messages ? read_system(&rd, json_member(body, "system"), "system") &&
-                                read_messages(&rd, json_member(body, "messages"))
-                          : messages_no_memory(r);
+    r->in.request->messages = cJSON_CreateArray();
+    bool ok = r->in.request->messages ? read_system(&rd, json_member(body, "system"), "system") &&
+                                            read_messages(&rd, json_member(body, "messages"))
+                                      : messages_no_memory(r);
     buf_release(&rd.text);
     buf_release(&rd.thinking);
     return ok;

@@ -5,15 +5,15 @@
 
 bool messages_refuse(struct messages_request *r, const char *fmt, ...) {
     va_list ap;
-    r->failure = (struct completion_failure){.status = 400, .code = "invalid"};
+    r->in.failure = (struct completion_failure){.status = 400, .code = "invalid"};
     va_start(ap, fmt);
-    vsnprintf(r->failure.message, sizeof r->failure.message, fmt, ap);
+    vsnprintf(r->in.failure.message, sizeof r->in.failure.message, fmt, ap);
     va_end(ap);
     return false;
 }
 
 bool messages_no_memory(struct messages_request *r) {
-    r->failure = (struct completion_failure){.status = 503, .code = "overloaded"};
-    snprintf(r->failure.message, sizeof r->failure.message, "the server is out of memory");
+    r->in.failure = (struct completion_failure){.status = 503, .code = "overloaded"};
+    snprintf(r->in.failure.message, sizeof r->in.failure.message, "the server is out of memory");
     return false;
 }

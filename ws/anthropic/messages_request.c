@@ -60,10 +60,10 @@ static bool fill_sampling(struct messages_request *r, const cJSON *body, cJSON *
     if (max_tokens->valuedouble < 0) return messages_refuse(r, "max_tokens: must be at least 0");
     r->warms_up = max_tokens->valuedouble == 0;
     if (r->warms_up) cJSON_SetNumberValue(json_member(rows, "max_tokens"), 1); // it is not shown
-    r->sampling = malloc(sizeof *r->sampling);
-    if (!r->sampling) return messages_no_memory(r);
-    turn_sampling_init(r->sampling);
-    if (sampling_json_read(r->sampling, rows, INT32_MAX, &err) == 0) return true;
+    r->in.request->sampling = malloc(sizeof *r->in.request->sampling);
+    if (!r->in.request->sampling) return messages_no_memory(r);
+    turn_sampling_init(r->in.request->sampling);
+    if (sampling_json_read(r->in.request->sampling, rows, INT32_MAX, &err) == 0) return true;
     return messages_refuse(r, "%s", err.text);
 }
 
@@ -81,11 +81,11 @@ static bool read_budget(struct messages_request *r, const cJSON *thinking) {
     double n = cJSON_IsNumber(v) ? v->valuedouble : 0;
     if (!(n >= 1 && n <= INT32_MAX) || n != (int32_t)n)
         return messages_refuse(r, "thinking.enabled.budget_tokens: must be an integer from 1");
-    if (r->sampling && n >= r->sampling->params.max_tokens)
+    if (r->in.request->sampling && n >= r->in.request->sampling->params.max_tokens)
         return messages_refuse(r,
                                "thinking.enabled.budget_tokens: must be less than max_tokens (%d)",
-                               r->warms_up ? 0 : r->sampling->params.max_tokens);
-    r->thinking_budget = (int32_t)n;
+                               r->warms_up ? 0 : r->in.request->sampling->params.max_tokens);
+    r->in.request->thinking_budget = (int32_t)n;
     return true;
 }
 
@@ -93,9 +93,9 @@ static bool read_budget(struct messages_request *r, const cJSON *thinking) {
 static bool read_thinking(struct messages_request *r, const cJSON *body) {
     const cJSON *thinking = json_member(body, "thinking");
     const char *display = cJSON_GetStringValue(json_member(thinking, "display"));
-    r->thinking = THINKING_OFF;
+    r->in.request->thinking = THINKING_OFF;
     if (!thinking || is_type(thinking, "disabled")) return true;
-    r->thinking = THINKING_ON;
+    r->in.request->thinking = THINKING_ON;
     if (display && strcmp(display, "omitted") == 0)
         return messages_refuse(r, "thinking.display: 'omitted' is not served: a thinking block is "
                                   "checked against its text when it is sent back");
@@ -111,9 +111,10 @@ static bool read_format(struct messages_request *r, const cJSON *format, const c
     if (!format) return true;
     if (!is_type(format, "json_schema") || !cJSON_IsObject(schema))
         return messages_refuse(r, "%s: must be {\"type\":\"json_schema\",\"schema\":{...}}", path);
-    r->format = cJSON_CreateObject();
-    cJSON *inner = r->format && cJSON_AddStringToObject(r->format, "type", "json_schema")
-                       ? cJSON_AddObjectToObject(r->format, "json_schema")
+    r->in.request->format = cJSON_CreateObject();
+    cJSON *inner = r->in.request->format &&
+                           cJSON_AddStringToObject(r->in.request->format, "type", "json_schema")
+                       ? cJSON_AddObjectToObject(r->in.request->format, "json_schema")
                        : NULL;
     bool ok = inner && cJSON_AddStringToObject(inner, "name", "answer") &&
               cJSON_AddTrueToObject(inner, "strict") &&
@@ -130,9 +131,10 @@ static bool read_effort(struct messages_request *r, const cJSON *effort) {
     while (i < 5 && !(word && strcmp(word, words[i]) == 0)) i++;
     if (i == 5)
         return messages_refuse(r, "output_config.effort: must be low, medium, high, xhigh or max");
-    r->template_args = cJSON_CreateObject();
-    return (r->template_args &&
-            cJSON_AddStringToObject(r->template_args, "reasoning_effort", words[i < 2 ? i : 2])) ||
+    r->in.request->template_args = cJSON_CreateObject();
+    return (r->in.request->template_args &&
+            cJSON_AddStringToObject(r->in.request->template_args, "reasoning_effort",
+                                    words[i < 2 ? i : 2])) ||
            messages_no_memory(r);
 }
 
@@ -154,7 +156,7 @@ static bool keeps_everything(const cJSON *context_management) {
 static bool refuse_thread(struct messages_request *r) {
     messages_refuse(
         r, "thread: is not served here; send all messages, their session is found by them");
-    snprintf(r->failure.code, sizeof r->failure.code, "%s", MESSAGES_NO_THREADS);
+    snprintf(r->in.failure.code, sizeof r->in.failure.code, "%s", MESSAGES_NO_THREADS);
     return false;
 }
 
@@ -178,14 +180,15 @@ static bool read_flags(struct messages_request *r, const cJSON *body) {
     if (model && !cJSON_IsString(model) && !cJSON_IsNull(model))
         return messages_refuse(r, "model: must be the name of a model; GET /v1/models lists them");
     if (stream && !cJSON_IsBool(stream)) return messages_refuse(r, "stream: must be true or false");
-    r->stream = cJSON_IsTrue(stream);
+    r->in.stream = cJSON_IsTrue(stream);
     r->model = strdup(cJSON_IsString(model) ? model->valuestring : "");
     return r->model || messages_no_memory(r);
 }
 
 // Anthropic refuses the combination too.
 static bool check_forced_call(struct messages_request *r) {
-    if (r->thinking != THINKING_ON || r->choice < TOOLS_REQUIRED) return true;
+    if (r->in.request->thinking != THINKING_ON || r->in.request->tool_choice < TOOLS_REQUIRED)
+        return true;
     return messages_refuse(r, "thinking: may not be enabled when tool_choice forces tool use");
 }
 
@@ -195,7 +198,8 @@ static bool read_all(struct messages_request *r, enum messages_purpose purpose, 
            (purpose == MESSAGES_COUNT || read_sampling(r, body)) && read_thinking(r, body) &&
            read_effort(r, json_member(config, "effort")) &&
            read_format(r, json_member(config, "format"), "output_config.format") &&
-           (r->format || read_format(r, json_member(body, "output_format"), "output_format")) &&
+           (r->in.request->format ||
+            read_format(r, json_member(body, "output_format"), "output_format")) &&
            messages_read_tools(r, body) && check_forced_call(r) &&
            messages_read_conversation(r, body);
 }
@@ -204,13 +208,13 @@ void messages_request_read(struct messages_request *r, enum messages_purpose pur
                            const char *body, size_t len) {
     struct json_limits limits = json_limits_message;
     struct err err = {0};
-    *r = (struct messages_request){.failure = {.status = 0}};
+    *r = (struct messages_request){.in.request = completion_request_new()};
     limits.max_bytes = len;
     cJSON *json = json_parse(body, len, &limits, &err);
-    if (json)
-        read_all(r, purpose, json);
-    else if (err.code == E_NOMEM)
+    if (!r->in.request || err.code == E_NOMEM)
         messages_no_memory(r);
+    else if (json)
+        read_all(r, purpose, json);
     else if (len == 0)
         messages_refuse(r, "the body is empty");
     else
@@ -219,12 +223,7 @@ void messages_request_read(struct messages_request *r, enum messages_purpose pur
 }
 
 void messages_request_release(struct messages_request *r) {
-    cJSON_Delete(r->messages);
-    cJSON_Delete(r->tools);
-    cJSON_Delete(r->template_args);
-    cJSON_Delete(r->format);
-    free(r->sampling);
-    free(r->tool_name);
+    completion_request_free(r->in.request);
     free(r->model);
-    *r = (struct messages_request){.failure = r->failure};
+    *r = (struct messages_request){.in.failure = r->in.failure};
 }

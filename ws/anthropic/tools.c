@@ -29,7 +29,7 @@ static bool check_tool(struct messages_request *r, const cJSON *tool, int i) {
     if (!name || !*name || strlen(name) > NAME_MAX_LEN || name[strspn(name, NAME_CHARS)])
         return messages_refuse(r, "tools.%d.name: must be 1 to %d of a-z A-Z 0-9 _ -", i,
                                NAME_MAX_LEN);
-    if (find_tool(r->tools, name))
+    if (find_tool(r->in.request->tools, name))
         return messages_refuse(r, "tools.%d.name: two tools are called '%s'", i, name);
     if (description && !cJSON_IsString(description))
         return messages_refuse(r, "tools.%d.description: must be a string", i);
@@ -42,7 +42,7 @@ static bool add_tool(struct messages_request *r, const cJSON *tool) {
     const cJSON *description = json_member(tool, "description");
     cJSON *schema = cJSON_Duplicate(json_member(tool, "input_schema"), true);
     cJSON *one = cJSON_CreateObject();
-    if (!schema || !one || !cJSON_AddItemToArray(r->tools, one)) {
+    if (!schema || !one || !cJSON_AddItemToArray(r->in.request->tools, one)) {
         cJSON_Delete(schema);
         cJSON_Delete(one);
         return messages_no_memory(r);
@@ -68,8 +68,8 @@ static bool read_list(struct messages_request *r, const cJSON *list) {
     if (!list || (cJSON_IsArray(list) && !list->child)) return true;
     if (!cJSON_IsArray(list) || cJSON_GetArraySize(list) > TOOLS_MAX)
         return messages_refuse(r, "tools: must be an array of at most %d", TOOLS_MAX);
-    r->tools = cJSON_CreateArray();
-    if (!r->tools) return messages_no_memory(r);
+    r->in.request->tools = cJSON_CreateArray();
+    if (!r->in.request->tools) return messages_no_memory(r);
     cJSON_ArrayForEach(tool, list) {
         if (!check_tool(r, tool, i++) || !add_tool(r, tool)) return false;
     }
@@ -81,10 +81,10 @@ static bool read_list(struct messages_request *r, const cJSON *list) {
 static bool name_one(struct messages_request *r, const cJSON *choice) {
     const char *name = cJSON_GetStringValue(json_member(choice, "name"));
     if (!name) return messages_refuse(r, "tool_choice.tool.name: Field required");
-    if (!find_tool(r->tools, name))
+    if (!find_tool(r->in.request->tools, name))
         return messages_refuse(r, "tool_choice.tool.name: tools has no '%.128s'", name);
-    r->tool_name = strdup(name);
-    return r->tool_name || messages_no_memory(r);
+    r->in.request->tool_name = strdup(name);
+    return r->in.request->tool_name || messages_no_memory(r);
 }
 
 static bool read_choice(struct messages_request *r, const cJSON *choice) {
@@ -101,11 +101,12 @@ static bool read_choice(struct messages_request *r, const cJSON *choice) {
     if (i == 4) return messages_refuse(r, "tool_choice.type: must be auto, any, tool or none");
     if (single && !cJSON_IsBool(single))
         return messages_refuse(r, "tool_choice.disable_parallel_tool_use: must be true or false");
-    r->choice = types[i].choice;
-    r->no_parallel_tool_calls = cJSON_IsTrue(single);
-    if (!r->tools && (r->choice == TOOLS_REQUIRED || r->choice == TOOLS_NAMED))
+    r->in.request->tool_choice = types[i].choice;
+    r->in.request->no_parallel_tool_calls = cJSON_IsTrue(single);
+    if (!r->in.request->tools &&
+        (r->in.request->tool_choice == TOOLS_REQUIRED || r->in.request->tool_choice == TOOLS_NAMED))
         return messages_refuse(r, "tool_choice: '%s' needs tools", type);
-    return r->choice != TOOLS_NAMED || name_one(r, choice);
+    return r->in.request->tool_choice != TOOLS_NAMED || name_one(r, choice);
 }
 
 bool messages_read_tools(struct messages_request *r, const cJSON *body) {

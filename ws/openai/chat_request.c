@@ -8,11 +8,11 @@
 #include <string.h>
 
 static int bad(struct chat_request *r, const char *param, const char *what) {
-    return openai_bad(&r->failure, param, what);
+    return openai_bad(&r->in.failure, param, what);
 }
 
 static int no_memory(struct chat_request *r) {
-    return openai_no_memory(&r->failure);
+    return openai_no_memory(&r->in.failure);
 }
 
 // Moves a member from the body to the request.
@@ -32,11 +32,11 @@ static int read_bool(struct chat_request *r, const char *key, bool *out) {
 static int read_flags(struct chat_request *r) {
     const cJSON *options = json_member(r->json, "stream_options");
     bool parallel = true;
-    TRY(read_bool(r, "stream", &r->stream));
+    TRY(read_bool(r, "stream", &r->in.stream));
     if (options && !cJSON_IsObject(options)) return bad(r, "stream_options", "must be an object");
     r->include_usage = cJSON_IsTrue(json_member(options, "include_usage"));
     TRY(read_bool(r, "parallel_tool_calls", &parallel));
-    r->request->no_parallel_tool_calls = !parallel;
+    r->in.request->no_parallel_tool_calls = !parallel;
     return 0;
 }
 
@@ -51,14 +51,14 @@ static const char *const own_keys[] = {
 };
 
 static int read_own(struct chat_request *r, cJSON *own, struct turn_sampling *sampling) {
-    int32_t n_vocab = r->request->served->info->n_vocab;
+    int32_t n_vocab = r->in.request->served->info->n_vocab;
     struct err err = {0};
     for (size_t i = 0; i < sizeof own_keys / sizeof *own_keys; i++) {
         cJSON *v = take(r, own_keys[i]);
         if (!v) continue;
         cJSON_AddItemToObject(own, own_keys[i], v);
         if (sampling_json_read(sampling, own, n_vocab, &err) < 0)
-            return openai_fail(&r->failure, 400, "invalid_value", own_keys[i], err.text);
+            return openai_fail(&r->in.failure, 400, "invalid_value", own_keys[i], err.text);
     }
     return 0;
 }
@@ -77,7 +77,7 @@ static int refuse_no_tokens(struct chat_request *r) {
 static int read_sampling(struct chat_request *r) {
     struct turn_sampling *sampling = malloc(sizeof *sampling);
     cJSON *own = cJSON_CreateObject();
-    r->request->sampling = sampling;
+    r->in.request->sampling = sampling;
     if (sampling) turn_sampling_init(sampling);
     int rc = sampling && own ? read_own(r, own, sampling) : no_memory(r);
     cJSON_Delete(own);
@@ -85,7 +85,8 @@ static int read_sampling(struct chat_request *r) {
     if (sampling->params.top_logprobs > 0 && !sampling->params.logprobs)
         return bad(r, "top_logprobs", "needs logprobs");
     r->n = sampling->params.n > 1 ? (size_t)sampling->params.n : 1;
-    return openai_sampling_read(sampling, r->json, r->request->served->info->n_vocab, &r->failure);
+    return openai_sampling_read(sampling, r->json, r->in.request->served->info->n_vocab,
+                                &r->in.failure);
 }
 
 // --- tools, prediction ---
@@ -107,10 +108,10 @@ static int read_prediction(struct chat_request *r) {
         len += strlen(text);
     }
     if (cJSON_IsString(content)) {
-        r->request->prediction = strdup(content->valuestring);
-        return r->request->prediction ? 0 : no_memory(r);
+        r->in.request->prediction = strdup(content->valuestring);
+        return r->in.request->prediction ? 0 : no_memory(r);
     }
-    char *at = r->request->prediction = malloc(len + 1);
+    char *at = r->in.request->prediction = malloc(len + 1);
     if (!at) return no_memory(r);
     *at = '\0';
     cJSON_ArrayForEach(part, content) at = stpcpy(at, json_string(part, "text"));
@@ -139,41 +140,36 @@ void chat_name_param(struct completion_failure *f) {
 }
 
 static int read_all(struct chat_request *r, const struct service *s) {
-    if (!r->request) return no_memory(r);
+    if (!r->in.request) return no_memory(r);
     TRY(read_flags(r));
-    r->request->served = openai_body_model(s, r->json, &r->failure);
-    if (!r->request->served) return E_INVAL;
+    r->in.request->served = openai_body_model(s, r->json, &r->in.failure);
+    if (!r->in.request->served) return E_INVAL;
     TRY(refuse_unserved(r));
     TRY(refuse_no_tokens(r));
     TRY(read_sampling(r));
-    TRY(openai_tool_choice_read(r->request, json_member(r->json, "tool_choice"),
-                                openai_chat_choice_name, &r->failure));
-    TRY(thinking_options_read(r->request, r->json, &r->failure));
-    TRY(verbosity_read(r->request, json_member(r->json, "verbosity"), "verbosity", &r->failure));
+    TRY(openai_tool_choice_read(r->in.request, json_member(r->json, "tool_choice"),
+                                openai_chat_choice_name, &r->in.failure));
+    TRY(thinking_options_read(r->in.request, r->json, &r->in.failure));
+    TRY(verbosity_read(r->in.request, json_member(r->json, "verbosity"), "verbosity",
+                       &r->in.failure));
     TRY(read_prediction(r));
-    r->request->messages = take(r, "messages");
-    TRY(thinking_options_rename(r->request, &r->failure));
-    r->request->tools = take(r, "tools");
-    r->request->format = take(r, "response_format");
-    if (completion_check(r->request, &r->failure)) return 0;
-    chat_name_param(&r->failure);
+    r->in.request->messages = take(r, "messages");
+    TRY(thinking_options_rename(r->in.request, &r->in.failure));
+    r->in.request->tools = take(r, "tools");
+    r->in.request->format = take(r, "response_format");
+    if (completion_check(r->in.request, &r->in.failure)) return 0;
+    chat_name_param(&r->in.failure);
     return E_INVAL;
 }
 
 struct chat_request *chat_request_read(const struct service *s, const struct http_payload *p) {
     struct chat_request *r = calloc(1, sizeof(*r));
     if (!r) return NULL;
-    r->request = completion_request_new();
-    if (r->request) r->request->owner = p->owner;
-    r->json = openai_body_read(p->body, p->len, &r->failure);
+    r->in.request = completion_request_new();
+    if (r->in.request) r->in.request->owner = p->owner;
+    r->json = openai_body_read(p->body, p->len, &r->in.failure);
     if (r->json) read_all(r, s);
     cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;
     return r;
-}
-
-void chat_request_free(struct chat_request *r) {
-    if (!r) return;
-    completion_request_free(r->request);
-    free(r);
 }

@@ -2,8 +2,7 @@
 // ones, whose codes get their names as it is written.
 #pragma once
 #include "base/json.h"
-#include "ws/completion/completion.h"
-#include "ws/net/http.h"
+#include "ws/completion/http_completion.h"
 
 // The first failure is the cause: later ones change nothing. They return E_*, for TRY.
 int openai_fail(struct completion_failure *f, int status, const char *code,
@@ -20,5 +19,7 @@ const char *openai_code(int status, const char *code); // their name of a code
 // {"error":{"message","type","param","code"}}
 void openai_write_failure(struct buf *out, const struct completion_failure *f);
 void openai_reply_failure(struct http *h, const struct completion_failure *f);
-void openai_stream_failure(struct http *h,
-                           const struct completion_failure *f); // the stream's last event
+// The last event of a stream; of struct dialect.
+void openai_write_stream_failure(const struct http_completion *x,
+                                 const struct completion_failure *f, struct buf *out);
+void openai_stream_failure(struct http *h, const struct completion_failure *f); // sends it

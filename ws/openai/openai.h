@@ -1,6 +1,6 @@
 // OpenAI's HTTP interface. user is the struct service.
 #pragma once
-#include "ws/completion/completion.h"
+#include "ws/completion/http_completion.h"
 #include "ws/net/http.h"
 #include "ws/openai/prompts_request.h"
 #include "ws/service.h"
@@ -9,7 +9,6 @@
 void *openai_chat_decode(void *user, const struct http_payload *p);
 void openai_models_handle(void *user, struct http *h);
 void openai_model_handle(void *user, struct http *h);
-void openai_chat_release(void *decoded);
 void openai_chat_handle(void *user, struct http *h);
 void *openai_completions_decode(void *user, const struct http_payload *p);
 void openai_completions_handle(void *user, struct http *h);
@@ -34,7 +33,7 @@ void openai_put_headers(const struct http *h, struct buf *out);
     OPENAI_ROUTE("/v1/models", HTTP_METHOD(HTTP_GET), .handle = openai_models_handle),             \
         OPENAI_ROUTE("/v1/models/*", HTTP_METHOD(HTTP_GET), .handle = openai_model_handle),        \
         OPENAI_POST_ROUTE("/v1/chat/completions", openai_chat_decode, openai_chat_handle,          \
-                          openai_chat_release),                                                    \
+                          http_completion_request_free),                                           \
         OPENAI_POST_ROUTE("/v1/completions", openai_completions_decode, openai_completions_handle, \
                           prompts_request_free),                                                   \
         OPENAI_POST_ROUTE("/v1/embeddings", openai_embeddings_decode, openai_embeddings_handle,    \

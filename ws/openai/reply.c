@@ -55,12 +55,17 @@ void openai_reply_failure(struct http *h, const struct completion_failure *f) {
     buf_release(&extra);
 }
 
+void openai_write_stream_failure(const struct http_completion *x,
+                                 const struct completion_failure *f, struct buf *out) {
+    buf_addz(out, "data: ");
+    openai_write_failure(out, f);
+    buf_addz(out, "\n\n");
+}
+
 void openai_stream_failure(struct http *h, const struct completion_failure *f) {
     struct buf out;
     buf_init(&out, 8192);
-    buf_addz(&out, "data: ");
-    openai_write_failure(&out, f);
-    buf_addz(&out, "\n\n");
+    openai_write_stream_failure(NULL, f, &out);
     http_stream_buf(h, &out);
     http_stream_end(h);
 }

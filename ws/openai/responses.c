@@ -184,71 +184,54 @@ void openai_responses_release(void *decoded) {
 
 // --- the count -------------------------------------------------------------
 
-struct counting {
-    struct http *http;
-    struct completion *completion;
+struct counted {
+    struct http_completion x; // first
+    int64_t n_tokens;
 };
 
 void *openai_responses_count_decode(void *user, const struct http_payload *p) {
-    const struct service *s = user;
-    struct responses_request *r = responses_request_read(s, p, RESPONSES_COUNT);
-    if (!r) return NULL;
+    struct http_completion_request *in = calloc(1, sizeof *in);
+    struct responses_request *r = in ? responses_request_read(user, p, RESPONSES_COUNT) : NULL;
+    if (!r) {
+        free(in);
+        return NULL;
+    }
     if (r->continues || r->conversation[0])
         openai_bad(&r->failure, r->continues ? "previous_response_id" : "conversation",
                    "is not counted here: send the conversation as input");
     if (r->references)
         openai_bad(&r->failure, "input",
                    "is not counted here with items that it names by their ids: send them in full");
-    if (!r->failure.status && responses_request_check(r, NULL) == 0) r->completion->counts = true;
-    return r;
-}
-
-static void counting_free(struct counting *c) {
-    completion_release(c->completion);
-    free(c);
-}
-
-static void on_count_unwanted(void *ctx) {
-    counting_free(ctx);
-}
-
-static const struct http_waiter count_waiter = {.client_gone = on_count_unwanted};
-
-static void reply_count(struct http *h, const struct completion_event *e) {
-    struct buf out;
-    if (e->kind == COMPLETION_FAILED) {
-        openai_reply_failure(h, e->failure);
-        return;
+    if (!r->failure.status && responses_request_check(r, NULL) == 0) {
+        in->request = r->completion;
+        in->request->counts = true;
+        r->completion = NULL;
     }
-    buf_init(&out, 256);
-    json_form_to(&out, "{object:'response.input_tokens',input_tokens:%ld}", e->usage.prompt_tokens);
-    http_reply_json(h, 200, &out);
+    in->failure = r->failure;
+    responses_request_free(r);
+    return in;
 }
 
-static void on_counted(void *user, struct completion *completion) {
-    struct counting *c = user;
-    struct completion_event e;
-    if (completion_next(completion, &e) != 1) return;
-    reply_count(c->http, &e);
-    counting_free(c);
+static int take_count(struct http_completion *x, const struct completion_event *e,
+                      struct buf *out) {
+    ((struct counted *)x)->n_tokens = e->usage.prompt_tokens;
+    return 0;
 }
+
+static void write_count(struct http_completion *x, struct buf *out) {
+    json_form_to(out, "{object:'response.input_tokens',input_tokens:%ld}",
+                 ((const struct counted *)x)->n_tokens);
+}
+
+static const struct dialect count_dialect = {
+    .bytes = sizeof(struct counted),
+    .waiter = {.client_gone = http_completion_client_gone},
+    .release_request = http_completion_request_free,
+    .take = take_count,
+    .write_whole = write_count,
+    .reply_failure = openai_reply_failure,
+};
 
 void openai_responses_count_handle(void *user, struct http *h) {
-    struct service *s = user;
-    struct responses_request *r = http_decoded(h);
-    if (r->failure.status) {
-        openai_reply_failure(h, &r->failure);
-        return;
-    }
-    struct counting *c = calloc(1, sizeof *c);
-    if (c) c->completion = completion_start(s, http_owner(h), r->completion, on_counted, c);
-    if (!c || !c->completion) {
-        free(c);
-        http_reply_error(h, 503, "overloaded", "no memory for the request", 1000);
-        return;
-    }
-    r->completion = NULL;
-    c->http = h;
-    http_wait(h, &count_waiter, c);
-    service_poll_soon(s);
+    http_completion_handle(user, h, &count_dialect);
 }

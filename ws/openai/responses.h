@@ -42,7 +42,7 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
     OPENAI_POST_ROUTE("/v1/responses", openai_responses_decode, openai_responses_handle,           \
                       openai_responses_release),                                                   \
         OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count_decode,             \
-                          openai_responses_count_handle, openai_responses_release),                \
+                          openai_responses_count_handle, http_completion_request_free),            \
         OPENAI_POST_ROUTE("/v1/responses/compact", openai_responses_compact_decode,                \
                           openai_responses_handle, openai_responses_release),                      \
         OPENAI_ROUTE("/v1/responses/*",                                                            \
