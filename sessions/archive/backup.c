@@ -1,7 +1,8 @@
 // See backup.h.
 #include "sessions/archive/backup.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/words.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -10,8 +10,11 @@
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
 #include "sessions/archive/repair.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
+#include "sessions/store/recover.h"
 #include "sessions/store/tail.h"
+#include "sessions/store/words.h"
+#include "sessions/store/write.h"
 #include <errno.h>
 #include <inttypes.h>
 #include <stdarg.h>

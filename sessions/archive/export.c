@@ -8,8 +8,9 @@
 #include "sessions/archive/backup.h"
 #include "sessions/archive/turn_pieces.h"
 #include "sessions/store/columns.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 #include "sessions/store/tail.h"
+#include "sessions/store/write.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

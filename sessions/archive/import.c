@@ -12,7 +12,8 @@
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
 #include "sessions/store/columns.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
+#include "sessions/store/write.h"
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>

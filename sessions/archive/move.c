@@ -8,8 +8,12 @@
 #include "base/err.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/check.h"
-#include "sessions/store/db.h"
+#include "sessions/store/leaving.h"
+#include "sessions/store/read.h"
+#include "sessions/store/recover.h"
+#include "sessions/store/schema.h"
 #include "sessions/store/tail.h"
+#include "sessions/store/write.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>

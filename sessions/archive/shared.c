@@ -7,7 +7,7 @@
 #include "engine/engine.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/turn_pieces.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "sessions/caches/orphan_snapshots.h"
 #include "base/err.h"
 #include "base/log.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 // The few calls through which all SQL goes. See db.h.
-#include "sessions/store/db.h"
 #include "base/err.h"
 #include "sessions/store/columns.h"
+#include "sessions/store/lock.h"
 #include <assert.h>
 #include <errno.h>
 #include <stdio.h>

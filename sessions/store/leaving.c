@@ -1,6 +1,6 @@
-// The mark of a database whose sessions are being moved to another one (archive/move.c). See db.h.
+// The mark of a database whose sessions are being moved to another one (archive/move.c). See leaving.h.
+#include "sessions/store/leaving.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
 #include <string.h>
 
 #define MARK "moving_to "

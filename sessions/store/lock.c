@@ -1,10 +1,11 @@
-// Locks between processes, on the file FILE.lock beside the database. See db.h.
+// Locks between processes, on the file FILE.lock beside the database. See lock.h.
 //
 // The server holds flock() on FILE.lock and on the database from its start to its end. The process
 // that writes or checkpoints holds a record lock on the first byte of FILE.lock meanwhile. That is
 // an open file description lock: independent of flock() and of other descriptors of this process.
+#include "sessions/store/lock.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/watch.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

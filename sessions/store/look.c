@@ -2,7 +2,8 @@
 // the lock beside it. See look.h.
 #include "sessions/store/look.h"
 #include "sessions/store/columns.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/schema.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -3,9 +3,10 @@
 // SQLite counts the commits of other connections; the query reads shared memory alone. When that
 // count has moved, the keys of imported sessions (from STORE_IMPORT_KEYS on) are compared with
 // those of the last look. Imports are the only writes beside the server (lock.c).
+#include "sessions/store/news.h"
 #include "base/array.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 #include <stdlib.h>
 
 // *keys: (*n) ascending; the caller frees it.

@@ -4,7 +4,10 @@
 // while another checkpoints. So one connection, on one thread, checkpoints, and a guest (an import)
 // writes only while that connection does neither: lock.c. All other connections read.
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/news.h"
+#include "sessions/store/schema.h"
+#include "sessions/store/words.h"
 #include <fcntl.h>
 #include <libgen.h>
 #include <stdio.h>

@@ -1,9 +1,10 @@
 // Whole sessions and lists of them. A record that contradicts itself is E_CORRUPT with its id.
+#include "sessions/store/read.h"
 #include "base/array.h"
 #include "base/err.h"
 #include "base/random_id.h"
-#include "sessions/store/db.h"
 #include "sessions/store/row.h"
+#include "sessions/store/search.h"
 #include "sessions/store/store.h"
 #include <inttypes.h>
 #include <stdio.h>

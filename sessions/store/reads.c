@@ -4,6 +4,9 @@
 #include "base/queue.h"
 #include "base/thread.h"
 #include "base/thread_priority.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/read.h"
+#include "sessions/store/watch.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>

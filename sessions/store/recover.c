@@ -3,8 +3,10 @@
 // Deltas may have been sent that were never committed, but none beyond sessions.seq_reserved. One
 // "lost" event takes the numbers up to there, so that no number gets a second meaning and there is
 // no gap.
+#include "sessions/store/recover.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
+#include "sessions/store/write.h"
 #include <stdio.h>
 
 static const char *const steps[] = {

@@ -1,10 +1,11 @@
 // The schema and its migrations. user_version is the number of migrations applied; a file with more
 // than this program knows is refused.
+#include "sessions/store/schema.h"
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
 #include "sessions/store/columns.h"
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
 
 // Numbers stored as text or blobs: seeds are the 64 bits as a signed integer; ids int32,
 // log-probabilities the bits of binary32, text ends uint32, alternatives (int32 id, binary32

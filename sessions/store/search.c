@@ -1,4 +1,4 @@
-// Searches, in slices. See db.h.
+// Searches, in slices. See search.h.
 //
 // A search of fourteen words over 26,000 sessions takes 140 ms, in which other owners' lists would
 // wait. So a search runs in slices: a slice looks up at most SLICE_ROWS rows of one word, and the reader
@@ -6,8 +6,9 @@
 // earlier words, and the sessions found so far that have the current word. Each slice sees the database of its moment.
 //
 // The last word is a prefix, whose look-up cannot be cut: FTS5 collects all rows of a prefix first.
+#include "sessions/store/search.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,8 +1,8 @@
-// The key of a database, drawn at its first start and kept in it. See db.h.
+// The key of a database, drawn at its first start and kept in it. See read.h.
 #include "base/err.h"
 #include "base/log.h"
 #include "base/random_id.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 
 static int keep(struct store_db *db, void *drawn, struct err *err) {
     const int64_t *halves = drawn;

@@ -1,7 +1,7 @@
 // Sessions that are shared by a link. In the caller's transaction.
 #include "base/array.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 
 static const char SQL_SHARED[] = "SELECT key FROM sessions WHERE share = ?1";
 // A null parent is the turn before (schema 1).

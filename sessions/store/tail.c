@@ -1,6 +1,7 @@
 // See tail.h.
 #include "sessions/store/tail.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/write.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

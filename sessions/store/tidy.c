@@ -3,8 +3,9 @@
 // the write-ahead log keeps old pages. Merging takes time in proportion to the whole index, so the
 // store merges a few pages between other jobs. A row in `state` makes a restart go on with it. Rows of older
 // schemas are brought up to date the same way, before.
+#include "sessions/store/tidy.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
 
 #define STEP_PAGES 64 // some milliseconds
 

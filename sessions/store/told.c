@@ -1,7 +1,7 @@
 // Turns by what clients know of them (sessions/matching/told.h).
 #include "base/array.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
 #include <stdlib.h>
 #include <string.h>
 

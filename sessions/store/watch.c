@@ -12,8 +12,8 @@
 // transactions it can be made long again. The new part is zeros, which SQLite finds invalid and
 // rebuilds from the log. In the middle of a transaction the process ends, as with kill -9, and
 // loses nothing that was confirmed.
+#include "sessions/store/watch.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>

@@ -16,9 +16,9 @@
 // Rows of schemas before 11 were indexed without this. FTS5 cuts a row's old text again when it changes or removes
 // the row, and must get the old terms: the first character of a row's tag says how it was cut. tidy.c
 // brings the old rows up to date while the server runs; until then searches ask for both.
+#include "sessions/store/words.h"
 #include "base/siphash.h"
 #include "base/utf8.h"
-#include "sessions/store/db.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,8 @@
 // Rows into the database, within the caller's transaction.
+#include "sessions/store/write.h"
 #include "base/err.h"
-#include "sessions/store/db.h"
 #include "sessions/store/row.h"
+#include "sessions/store/tidy.h"
 #include <stdlib.h>
 #include <string.h>
 

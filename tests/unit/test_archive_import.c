@@ -2,7 +2,8 @@
 // hostile files.
 #include "base/json.h"
 #include "sessions/archive/archive.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/write.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 #include <time.h>

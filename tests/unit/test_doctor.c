@@ -3,7 +3,7 @@
 #include "base/json.h"
 #include "sessions/archive/archive.h"
 #include "sessions/archive/doctor.h"
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
 #include "tests/unit/sessions_fixture.h"
 #include <dirent.h>
 

@@ -2,7 +2,7 @@
 // agree on it.
 #include "base/json.h"
 #include "sessions/archive/backup.h"
-#include "sessions/store/db.h"
+#include "sessions/store/recover.h"
 #include "tests/unit/tree_fixture.h"
 #include <time.h>
 

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "sessions/archive/backup.h"
 #include "sessions/requests/settle.h"
-#include "sessions/store/db.h"
+#include "sessions/store/recover.h"
 #include "sessions/store/tail.h"
 #include "tests/unit/tree_fixture.h"
 

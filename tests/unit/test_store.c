@@ -1,7 +1,8 @@
 // The store: which files it opens and which it refuses, its settings, group commit, and the order
 // of answers.
 #include "sessions/archive/archive.h"
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
+#include "sessions/store/schema.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>
 #include <sys/file.h>

@@ -3,7 +3,8 @@
 #include "sessions/archive/archive.h"
 #include "sessions/archive/backup.h"
 #include "sessions/archive/check.h"
-#include "sessions/store/db.h"
+#include "sessions/store/lock.h"
+#include "sessions/store/schema.h"
 #include "tests/unit/power_vfs.h"
 #include "tests/unit/sessions_fixture.h"
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 // What deletions leave behind: words in old segments of the index and pages of the log. They go
 // soon, in small steps that no request waits for.
-#include "sessions/store/db.h"
+#include "sessions/store/words.h"
 #include "tests/unit/sessions_fixture.h"
 
 static bool on_disk(const char *word) {

@@ -1,6 +1,10 @@
 // The index of words by owner: a search finds its owner's words alone, and reads no more of the file
 // for a word that others use than for one that is not there.
-#include "sessions/store/db.h"
+#include "sessions/store/read.h"
+#include "sessions/store/search.h"
+#include "sessions/store/tidy.h"
+#include "sessions/store/words.h"
+#include "sessions/store/write.h"
 #include "tests/cmocka.h"
 #include "tests/unit/new_session.h"
 #include "tests/unit/tmp_dir.h"

@@ -7,8 +7,8 @@
 #include "ws/completion/http_completion.h"
 
 struct messages_request {
-    struct http_completion_request
-        in; // first. Its request has what the body says, and is not checked; NULL: no memory
+    // First. Its request has what the body says, and completion_check has not seen it. NULL: no memory
+    struct http_completion_request in;
     char *model;
     bool warms_up;   // max_tokens 0: the prompt is computed, and the answer is empty
     uint64_t key[2]; // of the signatures of thinking; messages.c sets it
