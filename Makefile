@@ -251,6 +251,7 @@ FUZZED_PARTS := base/% engine/gguf/% engine/grammar/% engine/kv_dtype.o engine/e
     engine/sampling/% engine/text/% engine/jinja/% kvcache/snapshot% sessions/% gen/% ws/parley/protocol% \
     $(addprefix ws/hub/,name.o listing.o choice.o) \
     $(addprefix ws/openai/,body.o failure.o responses_id.o responses_items.o responses_hosted.o completions_request.o embeddings_request.o prompts_request.o) \
+    ws/completion/request.o \
     $(addprefix ws/anthropic/,messages_request.o messages_refuse.o conversation.o tools.o thinking_seal.o) \
     $(addprefix ws/kserve/,code.o tensor.o infer_request.o infer_inputs.o infer_outputs.o prompt_inputs.o word_lists.o \
         text_models.o http/number_data.o http/tensor_json.o grpc/tensor_message.o grpc/message.o)

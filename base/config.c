@@ -76,9 +76,8 @@ static int edit_distance(const char *a, const char *b) {
     return row[n];
 }
 
-// The name that was probably meant: the nearest one, if at most a third of its letters differ. NULL
-// otherwise.
-static const char *nearest(const struct config_table *t, const char *name) {
+// The nearest name, if at most a third of its letters differ.
+const char *config_nearest(const struct config_table *t, const char *name) {
     const char *best = NULL;
     int best_distance = 64;
     for (int i = 0; i < t->n_keys; i++) {
@@ -91,7 +90,7 @@ static const char *nearest(const struct config_table *t, const char *name) {
 }
 
 static int unknown_key(const struct config_table *t, const char *name, struct err *err) {
-    const char *near = nearest(t, name);
+    const char *near = config_nearest(t, name);
     if (near)
         return err_set(err, E_NOTFOUND, "unknown setting '%s'; did you mean '%s'?", name, near);
     return err_set(err, E_NOTFOUND, "unknown setting '%s'", name);

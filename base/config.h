@@ -45,6 +45,8 @@ void config_release(const struct config_table *t, void *settings);              
 size_t config_size(const struct config_table *t); // that the settings struct has at least
 // The row of that name, dashes or underscores; NULL.
 const struct config_key *config_find(const struct config_table *t, const char *name);
+const char *config_nearest(const struct config_table *t,
+                           const char *name); // the key probably meant; NULL
 // Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the
 // range.
 int config_set(const struct config_table *t, void *settings, const char *name, const char *value,
@@ -52,9 +54,12 @@ int config_set(const struct config_table *t, void *settings, const char *name, c
 // Reads an ini file ([section] key = value ; comment). Unknown sections and keys, keys in the wrong
 // section and duplicates are errors with file and line. A pipe is read for at most ten seconds.
 int config_load(const struct config_table *t, void *settings, const char *path, struct err *err);
-// Reads PARLEY_NAME=value from the environment. Logs a warning for a PARLEY_ variable that names no
-// key.
+// Reads PARLEY_NAME=value from the environment. A PARLEY_ variable that names no key is no error, because it may be
+// another program's.
 int config_load_env(const struct config_table *t, void *settings, struct err *err);
+// Calls each() for every such variable, with a sentence that names it and the nearest key's (is_near: there is one).
+void config_unknown_env(const struct config_table *t,
+                        void (*each)(const char *sentence, bool is_near));
 // Takes "--name=value", "--name value" and, for booleans, "--name" and "--no-name" from argv[*i].
 // Returns 1 if it used the argument (then *i is the last one used), 0 if the table has no such
 // option, negative on error. For an option that is unknown everywhere, config_set gives the error

@@ -1,15 +1,15 @@
 // Settings from the environment and from the command line. See config.h.
 #include "base/config.h"
-#include "base/log.h"
 #include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #define NAME_MAX_CHARS 64
 
 static const char env_prefix[] = "PARLEY_";
-// Variables that are no settings: tests set them (patience.h).
-static const char *const not_settings[] = {"patience_ms"};
+// Variables that are no settings: the files of settings, and what tests set (patience.h).
+static const char *const not_settings[] = {"config", "model_repository", "patience_ms"};
 
 // Copies the name that ends at `end`, in lower case. False if it is too long for a key.
 static bool copy_name(char out[NAME_MAX_CHARS], const char *name, const char *end) {
@@ -19,32 +19,45 @@ static bool copy_name(char out[NAME_MAX_CHARS], const char *name, const char *en
     return true;
 }
 
-static int set_from_variable(const struct config_table *t, void *settings, const char *variable,
-                             struct err *err) {
+// The key that an environment variable may set. False: it is none of ours.
+static bool key_of_variable(const char *variable, char name[NAME_MAX_CHARS]) {
     const char *equals = strchr(variable, '=');
-    char name[NAME_MAX_CHARS], quoted[160];
-    struct err reason = {0};
-    if (!equals) return 0;
-    if (!copy_name(name, variable + sizeof env_prefix - 1, equals)) return 0;
+    if (strncmp(variable, env_prefix, sizeof env_prefix - 1) != 0 || !equals) return false;
+    if (!copy_name(name, variable + sizeof env_prefix - 1, equals)) return false;
     for (size_t i = 0; i < sizeof not_settings / sizeof *not_settings; i++)
-        if (strcmp(name, not_settings[i]) == 0) return 0;
-    int rc = config_set(t, settings, name, equals + 1, &reason);
-    if (rc == E_NOTFOUND) { // it may be for another program, or a typing error
-        log_warn("config.unknown_variable", "reason=%s",
-                 log_quote(quoted, sizeof quoted, reason.text));
-        return 0;
-    }
-    if (rc < 0)
-        return err_set(err, rc, "environment variable %.*s: %s", (int)(equals - variable), variable,
-                       reason.text);
-    return 0;
+        if (strcmp(name, not_settings[i]) == 0) return false;
+    return true;
 }
 
 int config_load_env(const struct config_table *t, void *settings, struct err *err) {
-    for (char **p = environ; p && *p; p++)
-        if (strncmp(*p, env_prefix, sizeof env_prefix - 1) == 0)
-            TRY(set_from_variable(t, settings, *p, err));
+    char name[NAME_MAX_CHARS];
+    struct err reason = {0};
+    for (char **p = environ; p && *p; p++) {
+        if (!key_of_variable(*p, name) || !config_find(t, name)) continue;
+        const char *equals = strchr(*p, '=');
+        int rc = config_set(t, settings, name, equals + 1, &reason);
+        if (rc < 0)
+            return err_set(err, rc, "environment variable %.*s: %s", (int)(equals - *p), *p,
+                           reason.text);
+    }
     return 0;
+}
+
+void config_unknown_env(const struct config_table *t,
+                        void (*each)(const char *sentence, bool is_near)) {
+    char name[NAME_MAX_CHARS], sentence[256];
+    for (char **p = environ; p && *p; p++) {
+        if (!key_of_variable(*p, name) || config_find(t, name)) continue;
+        const char *near = config_nearest(t, name);
+        int length = (int)strcspn(*p, "="), n = 0;
+        n = snprintf(sentence, sizeof sentence, "unknown environment variable %.*s", length, *p);
+        if (near)
+            n += snprintf(sentence + n, sizeof sentence - (size_t)n, "; did you mean %s",
+                          env_prefix);
+        for (; near && *near; near++) sentence[n++] = (char)toupper((unsigned char)*near);
+        snprintf(sentence + n, sizeof sentence - (size_t)n, "%s", near ? "?" : "");
+        each(sentence, near);
+    }
 }
 
 // The row of --name or --name=value, or that of --no-name with *negated.

@@ -3,6 +3,14 @@
 #include "tests/fuzz/fuzz.h"
 #include "ws/anthropic/messages_request.h"
 
+// A request that was only read holds no model and no rendering.
+void placement_drop(const struct served_model *m) {
+    FUZZ_CHECK(!m);
+}
+void engine_rendering_free(struct chat_rendering *r) {
+    FUZZ_CHECK(!r);
+}
+
 static const char *string_of(const cJSON *object, const char *key) {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(object, key));
 }

@@ -366,10 +366,39 @@ static void wrong_variables_say_why(void **state) {
         err.text,
         "environment variable PARLEY_PORT: port = x: must be a whole number from 1 to 65535");
     unsetenv("PARLEY_PORT");
-    setenv("PARLEY_PROT", "81", 1); // a warning, not an error: it may be another program's
+    setenv("PARLEY_PROT", "81", 1); // no error: it may be another program's
     assert_int_equal(config_load_env(&table, &s, &err), 0);
     unsetenv("PARLEY_PROT");
     assert_int_equal(s.port, 8080);
+}
+
+static char sentences[512];
+static void add_sentence(const char *sentence, bool is_near) {
+    snprintf(sentences + strlen(sentences), sizeof sentences - strlen(sentences), "%s%s\n",
+             sentence, is_near ? "" : " (far)");
+}
+
+static void unknown_variables_have_the_nearest_name(void **state) {
+    setenv("PARLEY_PROT", "secret", 1);
+    setenv("PARLEY_TEMPERATURES", "1", 1);
+    setenv("PARLEY_WHEREABOUTS", "x", 1);
+    setenv("PARLEY_PORT", "82", 1);
+    setenv("PARLEY_CONFIG", "a.ini", 1);
+    setenv("PARLEYPROT", "81", 1);
+    config_unknown_env(&table, add_sentence);
+    unsetenv("PARLEY_PROT");
+    unsetenv("PARLEY_TEMPERATURES");
+    unsetenv("PARLEY_WHEREABOUTS");
+    unsetenv("PARLEY_PORT");
+    unsetenv("PARLEY_CONFIG");
+    unsetenv("PARLEYPROT");
+    assert_non_null(
+        strstr(sentences, "unknown environment variable PARLEY_PROT; did you mean PARLEY_PORT?\n"));
+    assert_non_null(strstr(sentences, "PARLEY_TEMPERATURES; did you mean PARLEY_TEMPERATURE?\n"));
+    assert_non_null(strstr(sentences, "PARLEY_WHEREABOUTS (far)\n"));
+    for (const char *other = "secret\0PARLEY_PORT\n\0CONFIG\0PARLEYPROT\0"; *other;
+         other += strlen(other) + 1)
+        assert_null(strstr(sentences, other));
 }
 
 // --- what people see ---
@@ -516,6 +545,7 @@ int main(void) {
         TEST(wrong_arguments_say_why),
         TEST(arguments_beat_environment_beats_file_beats_default),
         TEST(wrong_variables_say_why),
+        TEST(unknown_variables_have_the_nearest_name),
         TEST(help_is_laid_out_for_80_columns),
         TEST(help_of_keys_without_a_section_has_a_heading),
         TEST(the_written_file_has_every_key_and_reads_back),

@@ -48,6 +48,11 @@ static int fail_usage(const char *command, const struct err *err) {
     return CLI_USAGE;
 }
 
+// A setting's variable that is misspelled; a variable with another name may be another program's.
+static void warn_of_variable(const char *sentence, bool is_near) {
+    if (is_near) fprintf(stderr, "parley: warning: %s\n", sentence);
+}
+
 int cli_main(const struct cli_command *c, int argc, char **argv) {
     const struct config_table *table = cli_options(c);
     void *settings = calloc(1, c->settings_bytes);
@@ -57,6 +62,7 @@ int cli_main(const struct cli_command *c, int argc, char **argv) {
     int rc = settings ? config_init(table, settings, &err)
                       : err_set(&err, E_NOMEM, "out of memory for the settings");
     if (rc == 0) {
+        if (!c->serve) config_unknown_env(serve_config_table(), warn_of_variable);
         if (c->serve)
             rc = serve_options_run(c, table, settings, argc, argv, &err);
         else

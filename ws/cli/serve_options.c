@@ -1,5 +1,6 @@
 // See serve_options.h.
 #include "ws/cli/serve_options.h"
+#include "base/log.h"
 #include "ws/kserve/model_repository.h"
 #include "ws/serve_config.h"
 #include <stdlib.h>
@@ -27,6 +28,11 @@ static const char *or_variable(const char *option, const char *variable) {
     return option[0] ? option : getenv(variable);
 }
 
+static void log_unknown(const char *sentence, bool is_near) {
+    char quoted[300];
+    log_warn("config.unknown_variable", "reason=%s", log_quote(quoted, sizeof quoted, sentence));
+}
+
 // Parses the command line twice: first for the names of the files, because it overrides what is in them.
 static int read_all(const struct cli_command *c, const struct config_table *own_table,
                     struct serve_files *own, int argc, char **argv, struct serve_config *config,
@@ -37,6 +43,7 @@ static int read_all(const struct cli_command *c, const struct config_table *own_
     const char *path = or_variable(own->config, "PARLEY_CONFIG");
     if (repository) TRY(model_repository_apply(repository, config, err));
     if (path) TRY(serve_config_load(config, path, err));
+    config_unknown_env(serve_config_table(), log_unknown);
     TRY(config_load_env(serve_config_table(), config, err));
     return parse(c, own_table, own, argc, argv, config, helped, err);
 }
