@@ -10,6 +10,7 @@
 #include "engine/device.h"
 #include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"
+#include "engine/run/command.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,6 @@
 // Stops, closes and unloads an engine. See engine.h.
 #include "engine/engine_internal.h"
+#include "engine/run/command.h"
 
 #include <stdlib.h>
 

@@ -6,6 +6,7 @@
 #include "engine/model/prompt_tasks.h"
 #include "engine/process/process.h"
 #include "engine/run/instance.h"
+#include "engine/run/load.h"
 #include "engine/text/chat_template.h"
 #include "engine/turnover.h"
 #include <pthread.h>

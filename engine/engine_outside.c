@@ -3,6 +3,7 @@
 #include "engine/cache/snapshots.h"
 #include "engine/engine_internal.h"
 #include "engine/model/ft_folder.h"
+#include "engine/run/command.h"
 #include <stdlib.h>
 
 enum { EVENT_QUEUE_LEN = 1024 };

@@ -8,6 +8,8 @@
 #include "base/patience.h"
 #include "engine/cache/packed_cache.h"
 #include "engine/engine_internal.h"
+#include "engine/run/command.h"
+#include "engine/run/load.h"
 #include <fcntl.h>
 #include <limits.h>
 #include <signal.h>

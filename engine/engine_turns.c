@@ -4,6 +4,8 @@
 // neither turn nor cache is left. Its size bounds the commands under way, so none is refused.
 #include "base/random_id.h"
 #include "engine/engine_internal.h"
+#include "engine/run/command.h"
+#include "engine/run/load.h"
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,12 @@
 // The owner's side of an engine process: opening, the queues, closing. See process.h; supervise.c has the thread.
 #include "base/err.h"
 #include "base/log.h"
+#include "base/queue.h"
 #include "base/thread.h"
+#include "engine/engine_metrics.h"
 #include "engine/process/process_state.h"
 #include "engine/process/spawn.h"
+#include "engine/run/command.h"
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>

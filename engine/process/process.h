@@ -11,6 +11,9 @@
 #include "engine/process/wire.h"
 
 struct process;
+struct queue;
+struct engine_metrics;
+struct instance_load;
 
 // In the queue of events: the process is gone, and with it all turns and caches.
 #define EVENT_PROCESS_LOST ((enum engine_event_kind)(ENGINE_EXPORTED + 1))

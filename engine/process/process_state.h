@@ -3,6 +3,7 @@
 #pragma once
 #include "engine/process/loss.h"
 #include "engine/process/process.h"
+#include "engine/run/load.h"
 #include <sys/types.h>
 
 enum state { STARTING, SERVES, LOST, READY, ENDED };

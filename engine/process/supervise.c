@@ -5,10 +5,14 @@
 #include "base/clock.h"
 #include "base/err.h"
 #include "base/log.h"
+#include "base/queue.h"
 #include "base/thread_priority.h"
 #include "engine/cache/packed_cache.h"
+#include "engine/engine_metrics.h"
 #include "engine/process/process_state.h"
 #include "engine/process/spawn.h"
+#include "engine/run/command.h"
+#include "engine/run/live_turn.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -12,8 +12,11 @@
 // bytes. Load and heartbeat (struct instance_load) are in shared memory and need no message.
 #pragma once
 #include "base/buf.h"
+#include "engine/cache/sequence.h"
 #include "engine/engine.h"
-#include "engine/run/instance.h"
+#include "engine/run/command.h"
+#include "kvcache/groups.h"
+#include "kvcache/snapshot.h"
 #include <stdlib.h>
 
 enum wire_kind {

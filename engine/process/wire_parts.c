@@ -3,6 +3,7 @@
 #include "engine/cache/packed_cache.h"
 #include "engine/engine_metrics.h"
 #include "engine/process/wire.h"
+#include "engine/run/live_turn.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

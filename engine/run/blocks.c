@@ -1,4 +1,5 @@
 // Blocks of the device for a step.
+#include "engine/run/blocks.h"
 #include "engine/run/instance.h"
 
 static int copy_block(void *ctx, int32_t dst, int32_t src) {

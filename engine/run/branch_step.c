@@ -1,4 +1,7 @@
 // A turn with branches in a step: its rows, its draws and its tokens. See branches.h.
+#include "engine/run/branch_step.h"
+#include "engine/run/blocks.h"
+#include "engine/run/emit_later.h"
 #include "engine/run/instance.h"
 
 // --- rows ----------------------------------------------------------------------------------------

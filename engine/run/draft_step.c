@@ -13,6 +13,7 @@
 // The step writes keys and values of all rows. A draft's row is committed when the next token is drawn from it
 // (kv_ring_commit), because only then may the ring free blocks that the window has passed. At the end of the
 // step, the blocks of the rejected drafts are given back (kv_ring_unextend).
+#include "engine/run/draft_step.h"
 #include "engine/run/instance.h"
 
 void instance_find_drafts(struct instance *in) {

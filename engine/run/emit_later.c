@@ -3,6 +3,7 @@
 // For a few dozen turns, the host needs as much time to make text and push events as the device needs
 // for a small model's step. So the host queues the next step first. A token that ends its turn, or may
 // complete a stop string, is emitted at once, because the next step depends on it.
+#include "engine/run/emit_later.h"
 #include "engine/run/instance.h"
 
 void instance_mark_token(struct instance *in, struct live_turn *t, int64_t time_us) {

@@ -39,7 +39,10 @@
 // It ends when anything else is to be done, and every FLIGHT_STEPS steps, so that caches are parked and written.
 // The groups are made anew each time. No draw depends on them. A turn that arrives waits for one step more than
 // without a flight.
+#include "engine/run/flight.h"
+#include "engine/run/emit_later.h"
 #include "engine/run/instance.h"
+#include "engine/run/step.h"
 
 enum {
     FLIGHT_ROWS_HOST = 2, // of each group at least

@@ -1,5 +1,12 @@
 // The instance's storage, and one round of its loop.
 #include "engine/run/instance.h"
+#include "engine/run/command.h"
+#include "engine/run/emit_later.h"
+#include "engine/run/flight.h"
+#include "engine/run/load.h"
+#include "engine/run/masks.h"
+#include "engine/run/step.h"
+#include "engine/run/turns.h"
 
 #include "base/log.h"
 #include "engine/run/warm.h"

@@ -18,6 +18,7 @@
 //
 // The draws still make the masks of small grammars, whose transitions are all known (machine.explored): on a GPU,
 // while the step runs.
+#include "engine/run/masks.h"
 #include "engine/run/instance.h"
 
 // Whether every draw of the turn's next step has its mask.

@@ -1,5 +1,14 @@
 // One step: masks -> plan -> blocks -> batch -> forward -> late masks -> draws -> events. engine/README.md has the table.
+#include "engine/run/step.h"
+#include "engine/run/blocks.h"
+#include "engine/run/branch_step.h"
+#include "engine/run/draft_step.h"
+#include "engine/run/emit_later.h"
+#include "engine/run/flight.h"
 #include "engine/run/instance.h"
+#include "engine/run/load.h"
+#include "engine/run/masks.h"
+#include "engine/run/turns.h"
 
 #include "base/log.h"
 #include <sched.h>

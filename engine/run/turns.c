@@ -1,4 +1,10 @@
 // How turns begin and end on the engine's thread: commands, admission, deadlines.
+#include "engine/run/turns.h"
+#include "engine/run/branch_step.h"
+#include "engine/run/command.h"
+#include "engine/run/draft_step.h"
+#include "engine/run/emit_later.h"
+#include "engine/run/flight.h"
 #include "engine/run/instance.h"
 
 #include "base/log.h"

@@ -12,7 +12,7 @@
 #include "tests/bench/vocabulary.h"
 
 enum { MAX_MASKS = 40000, MOST_TOKENS = 300, SESSIONS = 64, STEPS = 256 };
-enum { MASK_EFFORT = 120000 }; // engine/run/instance.h
+enum { MASK_EFFORT = 120000 }; // engine/run/masks.h
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
