@@ -64,8 +64,8 @@ const struct config_table *cli_options(const struct cli_command *c);
     "on the CPU bf16 if all matrices are bf16 or of few bits and the processor multiplies bf16, "  \
     "else f32."
 #define CLI_COMPUTE_AUTO "auto", CLI_COMPUTE_HELP
-#define CLI_COMPUTE_EXACT "", CLI_COMPUTE_HELP " If not given: f32 on the CPU, auto on a GPU."
-#define CLI_COMPUTE_RECORDED "", CLI_COMPUTE_HELP " If not given: as each turn was recorded."
+#define CLI_COMPUTE_EXACT "", CLI_COMPUTE_HELP " Without it f32 on the CPU, auto on a GPU."
+#define CLI_COMPUTE_RECORDED "", CLI_COMPUTE_HELP " Without it as each turn was recorded."
 
 #define CLI_NO_MODEL "--model is missing: the model folder"
 #define CLI_NO_OUTPUT "--output is missing: the folder to write"
