@@ -13,7 +13,7 @@ enum {
 };                         // floats of a row of x in a tile of sums: no two lanes in one bank
 enum { LINEAR_STEP = 64 }; // k of a step
 enum { STEP_SCALES = LINEAR_TILE * 4 }; // bytes of the scales of a step of 128 columns
-enum { LINEAR_PARTS = 8 }; // at most: a cluster's blocks
+enum { LINEAR_PARTS = 8 };              // at most: a cluster's blocks
 // Tiles times parts: so many at least that the memory is kept busy. Eight parts come of fewer than
 // 30 tiles alone, which an H200 has room for at once (30 clusters of eight, two blocks on a
 // multiprocessor): with 32 the last two waited for all others, and down of Llama-8B took a sixth

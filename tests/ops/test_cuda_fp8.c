@@ -112,8 +112,9 @@ static void expected(const struct product *p, const float *x, bool round, double
             const uint8_t *w = p->w + (int64_t)r * p->cols + from;
             double sum = 0, most = 0;
             for (int32_t c = 0; c < n; c++) {
-                double one = (double)e4m3_to_f32(w[c]) *
-                             (round ? (double)e4m3_to_f32(q[from + c]) * scale : (double)x[from + c]);
+                double one =
+                    (double)e4m3_to_f32(w[c]) *
+                    (round ? (double)e4m3_to_f32(q[from + c]) * scale : (double)x[from + c]);
                 sum += one;
                 most = fmax(most, fmax(fabs(one), fabs(sum)));
             }
