@@ -23,6 +23,12 @@ struct digits_unit {
         [2]; // 2^(E - 22) / 16 for what digits_sums::end adds up; what a scale (or an offset) is multiplied by besides
 };
 
+// The first of a lane's two vectors of 8 columns, among the 32 of half a warp's 256 columns; the other one is the second next.
+__device__ __forceinline__ int digits_vector(void) {
+    const int lane = (int)threadIdx.x % 16;
+    return lane / 2 * 4 + lane % 2;
+}
+
 // By half a warp: 256 columns, 16 of each lane. even, odd: columns 32 w + 8 h .. + 7 and 16 further, lane % 16 = 2 w + h.
 // Units begin at a multiple of 2 lanes. OFFSET: the sum of x goes to units as it is, else times -zero.
 template <typename T, bool OFFSET>

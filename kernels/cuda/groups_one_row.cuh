@@ -94,7 +94,7 @@ __device__ __forceinline__ void put_steps(char *x_here, struct digits_unit *unit
     } else {
         // Half a warp has a step: 16 columns a lane. All that a lane reads is on its way at once.
         constexpr int AT_ONCE = 4;
-        const int v = lane % 16 / 2 * 4 + lane % 2;
+        const int v = digits_vector();
         for (int begin = first + lane / 16 * stride; begin - lane / 16 * stride < m.steps;
              begin += AT_ONCE * 2 * stride) {
             uint4 even[AT_ONCE], odd[AT_ONCE];

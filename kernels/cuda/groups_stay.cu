@@ -12,7 +12,7 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, BLOCKS = 2;
-constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns
+constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns, two steps of a warp
 constexpr int STAGES = 12;      // of a warp's queue, at most
 
 struct groups_stay {
@@ -24,6 +24,81 @@ struct groups_stay {
     int32_t bars;                // a barrier for each of the queues' stages
     int32_t x, sums, units;      // where they lie behind the queues
 };
+
+#ifdef PARLEY_SM90A
+
+// A row's norm with norm_row's arithmetic, where half a warp has a step of x: a lane's two vectors of 8 columns are those of
+// put_digits. So x need not go through shared memory.
+struct step_norm {
+    float weight[NORM_VECTORS][8], bias[NORM_VECTORS][8];
+    int vector[NORM_VECTORS], n; // 8 columns each; of the row
+    int step;
+
+    __device__ __forceinline__ step_norm(const struct cuda_linear &a, bool wanted) : n(a.cols / 8) {
+        step = (int)threadIdx.x / 32 + (int)threadIdx.x % 32 / 16 * WARPS;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            vector[i] = step * 32 + digits_vector() + 2 * i;
+            if (!wanted || vector[i] >= n) continue;
+            load_eight(weight[i], a.norm_weight + vector[i] * 8);
+            if (a.norm_bias) load_eight(bias[i], a.norm_bias + vector[i] * 8);
+        }
+    }
+    // The row's sum of what each of a lane's vectors has. parts (steps): shared memory.
+    __device__ __forceinline__ float row_sum(float (&part)[NORM_VECTORS], float *parts) const {
+        const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            if (vector[i] >= n) part[i] = 0.0f;
+#pragma unroll
+            for (int other = 8; other > 1; other /= 2) // vectors 16, 8, 4 apart
+                part[i] += __shfl_xor_sync(0xffffffffu, part[i], other);
+        }
+        float sum = part[0] + part[1]; // 2 apart
+        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        if (lane % 16 == 0) parts[step] = sum;
+        barrier_of_eight();
+        return warp_sum(lane < (n + 31) / 32 ? parts[lane] : 0.0f);
+    }
+    template <typename T>
+    __device__ __forceinline__ void run(uint4 (&raw)[NORM_VECTORS], const struct cuda_linear &a,
+                                        float (*parts)[2 * WARPS]) const {
+        float v[NORM_VECTORS][8], part[NORM_VECTORS] = {}, mean = 0.0f;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++)
+            raw[i] = vector[i] < n ? *(const uint4 *)((const T *)a.x + vector[i] * 8)
+                                   : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++)
+#pragma unroll
+            for (int e = 0; e < 8; e++) v[i][e] = to_float(((const T *)&raw[i])[e]);
+        if (a.norm == NORM_LAYER) {
+#pragma unroll
+            for (int i = 0; i < NORM_VECTORS; i++)
+#pragma unroll
+                for (int e = 0; e < 8; e++) part[i] += v[i][e];
+            mean = row_sum(part, parts[0]) / (float)a.cols;
+        }
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            part[i] = 0.0f;
+#pragma unroll
+            for (int e = 0; e < 8; e++) part[i] = norm_square_added(part[i], v[i][e], mean);
+        }
+        const float scale = norm_scale(row_sum(part, parts[1]), a.cols, a.norm_eps);
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            if (vector[i] >= n) continue;
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                const float r = norm_result(v[i][e], mean, scale, weight[i][e]);
+                ((T *)&raw[i])[e] = from_float<T>(a.norm_bias ? __fadd_rn(r, bias[i][e]) : r);
+            }
+        }
+    }
+};
+
+#endif
 
 template <typename T, int KIND, bool GATED, bool NORMED>
 __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
@@ -117,32 +192,68 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int i = 0; i < TILES; i++)
             codes[i] += WARPS * STEP_CODES, scales[i] += WARPS * m.scale_bytes;
     };
+    // The norm's weights are asked for first: behind a queue's requests they would come last.
+    constexpr bool DIGITS = KIND != GROUPS_NUMBERS;
+    const struct step_norm norm(a, DIGITS && NORMED);
     for (int stage = 0; stage < j.stages; stage++) request(stage);
 
-    if (NORMED) {
-        struct norm_constants<NORM_VECTORS> constants;
-        norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
+    // Each warp writes to shared memory only those steps of x that it multiplies itself: integer codes' digits two steps at
+    // a time, while it multiplies the first item, so that its queue moves on meanwhile. There is one copy of this code for
+    // all, because it is fetched anew in each launch.
+    uint4 raw[NORM_VECTORS];
+    const int half = lane / 16 * WARPS; // of such two steps, half a warp's
+    auto load_two = [&](int step) {
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            const int v = (step + half) * 32 + digits_vector() + 2 * i;
+            raw[i] =
+                v < a.cols / 8 ? *(const uint4 *)((const T *)a.x + v * 8) : make_uint4(0, 0, 0, 0);
+        }
+    };
+    if constexpr (DIGITS && NORMED) {
+        __shared__ float parts[2][2 * WARPS];
         pdl_wait();
-        norm_row<T, NORM_VECTORS, THREADS>((T *)sums, (const T *)a.x, a, constants,
-                                           barrier_of_eight);
-        barrier_of_eight();
+        norm.run<T>(raw, a, parts);
+    } else if constexpr (DIGITS) {
+        pdl_wait();
+        load_two(warp);
     } else {
-        pdl_wait();
+        const T *x_from = (const T *)a.x;
+        if constexpr (NORMED) {
+            struct norm_constants<NORM_VECTORS> constants;
+            norm_constants_load<NORM_VECTORS, THREADS>(constants, a);
+            pdl_wait();
+            norm_row<T, NORM_VECTORS, THREADS>((T *)sums, (const T *)a.x, a, constants,
+                                               barrier_of_eight);
+            barrier_of_eight();
+            x_from = (const T *)sums;
+        } else {
+            pdl_wait();
+        }
+        put_steps<T, KIND>(x_here, units, warp, WARPS, m, [&](int v) {
+            return v < a.cols / 8 ? *(const uint4 *)(x_from + v * 8) : make_uint4(0, 0, 0, 0);
+        });
+        if constexpr (NORMED)
+            barrier_of_eight(); // sums of items go where x has been
+        else
+            __syncwarp();
     }
-    const T *x_from = NORMED ? (const T *)sums : (const T *)a.x;
-    // Each warp writes to shared memory only those steps of x that it multiplies itself.
-    put_steps<T, KIND>(x_here, units, warp, WARPS, m, [&](int v) {
-        return v < a.cols / 8 ? *(const uint4 *)(x_from + v * 8) : make_uint4(0, 0, 0, 0);
-    });
-    if (NORMED)
-        barrier_of_eight(); // sums of items go where x has been
-    else
-        __syncwarp();
 
     int stage = 0, phase = 0;
     for (uint32_t c = 0; item_of(known, c) < j.items.n; c++) {
         float sum[TILES][2] = {};
+        bool two = c == 0;
+#pragma unroll 1
         for (int step = warp; step < m.steps; step += WARPS) {
+            if (DIGITS && two) {
+                const int mine = step + half;
+                put_digits<T, KIND == GROUPS_OFFSETS>(x_here + mine * groups_x_step<KIND>(),
+                                                      units + mine * (16 >> m.unit_shift), raw[0],
+                                                      raw[1], m.unit_shift, m.zero, mine < m.steps);
+                __syncwarp();
+                if (!NORMED && step + 2 * WARPS < m.steps) load_two(step + 2 * WARPS);
+            }
+            two = c == 0 && !two;
             ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
             const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
             groups_step<T, KIND, TILES>(sum, from, x_here, units, step, m);
@@ -172,8 +283,8 @@ int launch_stay(struct groups_stay j, cudaStream_t stream) {
     j.m = groups_steps_of<KIND>(j.w);
     const int x_bytes = groups_x_bytes<KIND>(j.m);
     const int sum_bytes = BUFFERS * WARPS * TILES * 16 * (int)sizeof(float);
-    const int own =
-        NORMED && a.cols * (int)sizeof(T) > sum_bytes ? a.cols * (int)sizeof(T) : sum_bytes;
+    const int x_row = NORMED && KIND == GROUPS_NUMBERS ? a.cols * (int)sizeof(T) : 0;
+    const int own = max(x_row, sum_bytes);
     const int rest = x_bytes + own + groups_units_bytes<KIND>(j.m);
     const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
     j.stage_bytes = TILES * (STEP_CODES + j.m.scale_bytes);
