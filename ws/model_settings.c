@@ -53,7 +53,7 @@ static const struct config_key keys[] = {
            "Number format of the weights: model is the model's own; int8 and fp8 (e4m3) are 8 bits "
            "with a scale for each output, converted while loading. 8 bits take half the memory of "
            "bf16 and decode faster; `parley score --compare-weights int8` measures the loss of "
-           "accuracy. Activations are quantised only with fp8_activations."),
+           "accuracy. Activations are not quantised but by fp8_activations and compute_dtype."),
     BOOL("engine", fp8_activations, "off",
          "On a GPU with weights of fp8, also round the activations of steps with more than 32 "
          "tokens to fp8, with a scale for each token: prompts are computed faster. `parley score "
