@@ -21,7 +21,7 @@
 #define MAX_KEY_BYTES 1024
 #define MAX_VALUES 4000000 // of the metadata, elements of arrays included
 #define MAX_ARRAY_DEPTH 4
-#define MAX_TENSORS 1000000
+#define MAX_TENSORS 1000000 // of all parts
 #define MAX_NAME_BYTES 256
 #define MAX_PARTS 1024
 #define DEFAULT_ALIGNMENT 32
@@ -390,9 +390,9 @@ static int read_header(struct header *h, struct gguf *g, cJSON *metadata, uint64
                        (version & 0xffff) == 0 ? " (this file is big-endian)" : "");
     TRY(take_uint(h, 8, &n_tensors));
     TRY(take_uint(h, 8, &n_keys));
-    if (n_tensors > MAX_TENSORS)
-        return err_set(h->err, E_LIMIT, "%s: %llu tensors where %d are allowed", h->part->path,
-                       (unsigned long long)n_tensors, MAX_TENSORS);
+    if (n_tensors > MAX_TENSORS - first)
+        return err_set(h->err, E_LIMIT, "%s: %llu tensors where %zu are allowed", h->part->path,
+                       (unsigned long long)n_tensors, MAX_TENSORS - first);
     TRY(take_metadata(h, n_keys, metadata));
     for (uint64_t i = 0; i < n_tensors; i++) TRY(take_tensor(h, g));
     TRY(json_get_int(metadata, "general.alignment", 1, 1 << 20, &alignment, h->err));
@@ -408,7 +408,9 @@ static int open_part(struct gguf *g, const char *path, bool long_arrays, cJSON *
     if (!parts) return err_set(err, E_NOMEM, "no memory to open %s", path);
     g->parts = parts;
     struct part *p = &g->parts[g->n_parts];
-    *p = (struct part){.path = strdup(path), .fd = open(path, O_RDONLY | O_CLOEXEC)};
+    // O_NONBLOCK: opening a pipe must not wait for a writer.
+    *p = (struct part){.path = strdup(path),
+                       .fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)};
     struct header h = {.part = p, .long_arrays = long_arrays, .err = err};
     int rc = 0;
     *metadata = cJSON_CreateObject();

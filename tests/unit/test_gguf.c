@@ -310,6 +310,58 @@ static void cut_files_are_refused(void **state) {
     }
 }
 
+// --- split files ---
+
+static void put_key_u16(const char *key, uint32_t value) {
+    put_text(key);
+    put_uint(2, 4);
+    put_uint(value, 2);
+}
+
+static const char *first_of_two(void) {
+    begin(1, 3);
+    put_key_text("general.architecture", "llama");
+    put_key_u16("split.no", 0);
+    put_key_u16("split.count", 2);
+    put_tensor("token_embd.weight", 32, 2, 2, 0);
+    put_data(36);
+    return written("s-00001-of-00002.gguf");
+}
+
+static void second_of_two(uint64_t n_tensors) {
+    begin(n_tensors, 2);
+    put_key_u16("split.no", 1);
+    put_key_u16("split.count", 2);
+    written("s-00002-of-00002.gguf");
+}
+
+static void assert_split(int code, const char *says) {
+    struct gguf *g = NULL;
+    struct err err = {0};
+    const int rc = gguf_open(&g, first_of_two(), false, &err);
+    if (rc != code || g || !strstr(err.text, says) || !strstr(err.text, "s-00002-of-00002.gguf"))
+        fail_msg("%d: %s", rc, err.text);
+}
+
+static void later_parts_are_read_with_care(void **state) {
+    char second[512];
+    struct gguf *g = NULL;
+    strcpy(second, tmp_path(&dir, "s-00002-of-00002.gguf"));
+    assert_split(E_NOTFOUND, "cannot open");
+    assert_int_equal(symlink("s-00001-of-00002.gguf", second), 0);
+    assert_split(E_FORMAT, "part 1 of 2");
+    assert_int_equal(unlink(second), 0);
+    assert_int_equal(mkfifo(second, 0600), 0); // nobody writes: opening must not wait
+    assert_split(E_FORMAT, "is no plain file");
+    assert_int_equal(unlink(second), 0);
+    second_of_two(1000000); // a million of all parts, one of which the first part has
+    assert_split(E_LIMIT, "1000000 tensors where 999999 are allowed");
+    second_of_two(0);
+    assert_int_equal(gguf_open(&g, first_of_two(), false, NULL), 0);
+    assert_int_equal(gguf_count(g), 1);
+    gguf_close(g);
+}
+
 // --- what the metadata stand for ---
 
 static void unknown_models_are_refused_by_name(void **state) {
@@ -368,6 +420,7 @@ int main(void) {
         cmocka_unit_test(a_header_is_read),
         cmocka_unit_test(hostile_headers_are_refused),
         cmocka_unit_test(cut_files_are_refused),
+        cmocka_unit_test(later_parts_are_read_with_care),
         cmocka_unit_test(unknown_models_are_refused_by_name),
         cmocka_unit_test(unknown_tensors_are_refused_by_name),
         cmocka_unit_test(scales_that_are_no_numbers_are_refused),
