@@ -111,6 +111,41 @@ test('previous_response_id goes on in the cache', async (t) => {
   });
 });
 
+test('a response that continues nothing is given in the session that a header names', async (t) => {
+  const openai = clientOf(await Server.start(t, { args: unlimited }));
+  const ask = (more, name) => openai.responses.create({ model, max_output_tokens: 16, temperature: 0, ...more }, name && { headers: name });
+  const sessionOf = ({ id }) => id.slice('resp_'.length, id.lastIndexOf('-'));
+  const hi = { role: 'user', content: 'Hi!' };
+  for (const header of ['x-session-id', 'session-id', 'x-claude-code-session-id', 'x-parent-session-id']) {
+    const name = { [header]: `mine-${header}` };
+    const first = await ask({ input: 'Hi!' }, name);
+    assert.equal(first.id, `resp_mine-${header}-0`);
+    // The whole conversation comes again, and is found in that session.
+    const second = await ask({ input: [hi, ...first.output, { role: 'user', content: 'Again.' }] }, name);
+    assert.equal(second.id, `resp_mine-${header}-1`);
+    assert.ok(second.usage.input_tokens_details.cached_tokens > 0);
+    assert.equal((await openai.responses.retrieve(second.id)).output_text, second.output_text);
+  }
+  const streamed = await all(await ask({ input: 'Hm?', stream: true }, { 'x-session-id': 'mine-session-id' }));
+  assert.equal(sessionOf(streamed.at(-1).response), 'mine-session-id');
+  const odd = await ask({ input: 'Hi!' }, { 'x-session-id': 'with spaces / and more' });
+  assert.match(sessionOf(odd), /^[0-9a-f]{32}$/);
+
+  // What the body names comes first, and what is not stored joins no stored session.
+  const name = { 'session-id': 'mine-session-id' };
+  const next = await ask({ input: 'Go on.', previous_response_id: odd.id }, name);
+  assert.equal(next.id, odd.id.replace(/0$/, '1'));
+  const { id: conversation } = await openai.conversations.create({});
+  assert.equal(sessionOf(await ask({ input: 'Hi!', conversation }, name)), conversation.slice('conv_'.length));
+  assert.notEqual(sessionOf(await ask({ input: 'Hi!', store: false }, name)), 'mine-session-id');
+  assert.notEqual(sessionOf(await ask({ input: 'Hi!', generate: false }, name)), 'mine-session-id');
+
+  // Requests under one new name at the same time wait for none of the others.
+  const busy = await Promise.all([1, 2, 3, 4].map((i) => ask({ input: `Question ${i}` }, { 'x-session-id': 'busy' })));
+  assert.equal(new Set(busy.map(({ id }) => id)).size, 4);
+  assert.ok(busy.some((r) => sessionOf(r) === 'busy'));
+});
+
 test('responses are deleted from the end of their session', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);

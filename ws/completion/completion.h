@@ -47,7 +47,7 @@ struct completion_request {
     int32_t thinking_budget; // tokens of thinking; -1: the sampling's
     // malloc; NULL: the server's defaults. params.n: answers 0 .. n-1
     struct turn_sampling *sampling;
-    // The session's name (completion_session_name), opened if there is none. NULL: the session whose
+    // The session's name (completion_name_session), opened if there is none. NULL: the session whose
     // conversation this one continues, or a new one.
     char *session;
     // Continues exactly after this turn; the client does not send its conversation again. NULL: none.
@@ -199,8 +199,8 @@ int completion_read_tools(struct completion_request *r, struct completion_failur
 void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,
                    int64_t turn);
 
-// The session that a request's headers name: x-session-id, session-id, x-claude-code-session-id,
-// x-dynamo-session-id, x-session-affinity, x-parent-session-id, in this order. A name that is not a valid
-// session id (session_id_valid) is replaced by its hash. "": none.
+// Sets r->session, which is NULL, to the session that a request's headers name: x-session-id, session-id,
+// x-claude-code-session-id, x-dynamo-session-id, x-session-affinity, x-parent-session-id, in this order. A name that is
+// not a valid session id (session_id_valid) is replaced by its hash. Without a name, nothing. false: no memory.
 struct http;
-void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]);
+bool completion_name_session(struct completion_request *r, const struct http *h);

@@ -120,11 +120,7 @@ static void on_ready(void *x, struct completion *c) {
 
 // The cache of a request that is alone serves every session.
 static bool name_session(struct completion_request *r, const struct http_completion *x) {
-    char name[SESSION_ID_MAX + 1];
-    if (r->alone || !x->dialect->names_session) return true;
-    completion_session_name(x->http, name);
-    if (*name) r->session = strdup(name);
-    return !*name || r->session;
+    return r->alone || !x->dialect->names_session || completion_name_session(r, x->http);
 }
 
 // Takes the decoded request. NULL: no memory.

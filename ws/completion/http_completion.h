@@ -27,7 +27,7 @@ struct http_completion { // first in the protocol's own struct; the rest is zero
 struct dialect {
     size_t bytes;       // of the protocol's own struct http_completion
     const char *type;   // of a stream
-    bool names_session; // the request's headers may name the session (completion_session_name)
+    bool names_session; // the request's headers may name the session (completion_name_session)
     // http_completion_client_gone, http_completion_push, and the protocol's ping.
     struct http_waiter waiter;
     bool (*begin)(struct http_completion *x);   // false: no memory. NULL: nothing to do

@@ -64,7 +64,7 @@ int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new) 
 // --- names ---
 
 // A name that is not a valid session id is replaced by its hash, which is one.
-void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
+static void session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
     static const enum http_header headers[] = {HEADER_SESSION_ID,     HEADER_SESSION,
                                                HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION,
                                                HEADER_AFFINITY,       HEADER_PARENT_SESSION};
@@ -80,6 +80,13 @@ void completion_session_name(const struct http *h, char out[SESSION_ID_MAX + 1])
     else
         snprintf(out, SESSION_ID_MAX + 1, "%016llx%016llx", (unsigned long long)hash.hi,
                  (unsigned long long)hash.lo);
+}
+
+bool completion_name_session(struct completion_request *r, const struct http *h) {
+    char name[SESSION_ID_MAX + 1];
+    session_name(h, name);
+    if (*name) r->session = strdup(name);
+    return !*name || r->session;
 }
 
 void completion_id(char out[COMPLETION_ID_MAX], const char *prefix, const char *session,

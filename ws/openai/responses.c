@@ -143,6 +143,13 @@ static const struct responses_sink summary = {
 
 // --- the request -----------------------------------------------------------
 
+// A response that continues nothing is given in the session that its headers name. One that is not stored must leave
+// nothing in a session that is, and a warm-up is no turn of the client's conversation.
+static bool name_session(struct responses_request *r, const struct http *h) {
+    bool names = r->store && r->generate && !r->continues && !r->conversation[0];
+    return !names || completion_name_session(r->completion, h);
+}
+
 void openai_responses_handle(void *user, struct http *h) {
     struct service *s = user;
     const struct responses_request *r = http_decoded(h);
@@ -152,7 +159,7 @@ void openai_responses_handle(void *user, struct http *h) {
     }
     struct posted *p = calloc(1, sizeof *p);
     struct responses_request *taken = http_take_decoded(h);
-    if (p) {
+    if (p && name_session(taken, h)) {
         const struct responses_sink *sink = taken->compacts ? &summary
                                             : taken->stream ? &streamed
                                                             : &whole;
