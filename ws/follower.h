@@ -26,6 +26,7 @@ struct follower_ops {
     void (*later)(struct follower *f, int64_t now_us); // after service_later
     bool (*drained)(const struct follower *f); // nothing waits to be sent; NULL: nothing ever does
     void (*end)(struct follower *f);           // the server shuts down: close
+    bool sole; // the answer is nowhere else: a shutdown waits for its reader until drain_timeout
 };
 
 struct follower {

@@ -30,7 +30,7 @@ struct server {
     struct rpc_server *grpc;             // NULL: none
     uv_timer_t watch_timer, drain_timer; // the device and the watchdog; the end
     uv_signal_t sigterm, sigint, sighup;
-    int64_t drain_until_us, close_until_us;
+    int64_t drain_until_us, close_until_us, answers_until_us;
     int n_signals;
     bool forced, device_lost;
 };
@@ -75,8 +75,21 @@ static const struct websocket_protocol *const websockets[] = {&connection_protoc
 static void end_drained(struct follower *f, int64_t now_us) {
     if (f->ops->end && (!f->ops->drained || f->ops->drained(f))) f->ops->end(f);
 }
+static void end_resumable(struct follower *f, int64_t now_us) {
+    if (f->ops->sole)
+        end_drained(f, now_us);
+    else if (f->ops->end)
+        f->ops->end(f);
+}
 static void end_any(struct follower *f, int64_t now_us) {
     if (f->ops->end) f->ops->end(f);
+}
+
+// Whether a client has yet to read an answer that no later request gives it again.
+static bool answers_wait(const struct service *s) {
+    for (size_t i = 0; i < s->followers.n_slots; i++)
+        if (s->followers.slots[i] && s->followers.slots[i]->ops->sole) return true;
+    return net_is_replying(s->net);
 }
 
 // The end in order: turns finish, their last words are sent, connections close, the loop stops.
@@ -93,12 +106,19 @@ static void drain(struct server *srv) {
         s->state = SERVICE_CLOSING;
         s->net->life = NET_CLOSING;
         srv->close_until_us = now + CLOSE_SECONDS * 1000000;
+        srv->answers_until_us =
+            srv->close_until_us > srv->drain_until_us ? srv->close_until_us : srv->drain_until_us;
         net_stop_listening(s->net);
     }
     if (s->state != SERVICE_CLOSING) return;
-    followers_each(&s->followers, now > srv->close_until_us - 1000000 ? end_any : end_drained, now);
-    bool idle = rpc_server_drain(srv->grpc) && s->followers.n == 0;
-    if (idle || now > srv->close_until_us) uv_stop(&s->net->loop);
+    void (*end)(struct follower *, int64_t) = end_drained;
+    if (now > srv->close_until_us - 1000000) end = end_resumable;
+    if (now > srv->answers_until_us - 1000000) end = end_any;
+    followers_each(&s->followers, end, now);
+    bool answers = answers_wait(s);
+    bool idle = rpc_server_drain(srv->grpc) && s->followers.n == 0 && !answers;
+    if (idle || now > (answers ? srv->answers_until_us : srv->close_until_us))
+        uv_stop(&s->net->loop);
 }
 
 static void on_drain_timer(uv_timer_t *handle) {

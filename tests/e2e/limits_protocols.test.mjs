@@ -2,6 +2,7 @@
 // waits for something, and when to come again. What was accepted before SIGTERM ends, or ends with a clear error.
 import assert from 'node:assert/strict';
 import { writeFileSync } from 'node:fs';
+import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
 import WebSocket from 'ws';
@@ -224,6 +225,32 @@ test('a shutdown: what was accepted ends as ever, what comes then is refused in 
   assert.equal(answer.status, 200);
   assert.ok((await answer.json()).outputs.find((one) => one.name === 'sequence_length').data[0] > 3);
   assert.ok((await streamed.text()).trimEnd().endsWith('[DONE]'));
+  assert.deepEqual(await server.exited, { code: 0, signal: null });
+});
+
+// Log probabilities make the answers larger than what the kernel's buffers hold of them. By four seconds after the last
+// turn's end the server would have ended all that it does not wait for.
+test('a shutdown waits for the clients that have yet to read an answer', async (t) => {
+  const server = await start(t, '', ['--drain-timeout', '600']);
+  const body = JSON.stringify({ model: 'demo-model', messages: [{ role: 'user', content: 'Hello' }], max_tokens: few(1500), ignore_eos: true,
+    logprobs: true, top_logprobs: 20 });
+  const ask = (stream) => new Promise((resolve, reject) => {
+    const text = stream ? body.replace('{', '{"stream":true,') : body;
+    const socket = net.connect(server.port, '127.0.0.1').once('error', reject).once('readable', () => resolve(socket));
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1:${server.port}\r\nConnection: close\r\nContent-Type: application/json\r\n` +
+      `Authorization: Bearer ${ALICE}\r\nContent-Length: ${text.length}\r\n\r\n${text}`);
+  });
+  const late = await Promise.all([ask(false), ask(true)]); // the first bytes are here
+  server.process.kill('SIGTERM');
+  await until('the end of the turns', () => server.log.includes('event=server.closing'));
+  await sleep(4000);
+  const [whole, streamed] = await Promise.all(late.map(async (socket) => {
+    let text = '';
+    for await (const piece of socket) text += piece;
+    return text;
+  }));
+  assert.equal(JSON.parse(whole.slice(whole.indexOf('\r\n\r\n'))).choices[0].finish_reason, 'length');
+  assert.ok(streamed.endsWith('data: [DONE]\n\n\r\n0\r\n\r\n'), streamed.slice(-300));
   assert.deepEqual(await server.exited, { code: 0, signal: null });
 });
 

@@ -378,7 +378,8 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .drained = is_drained,
-                                                 .end = on_end};
+                                                 .end = on_end,
+                                                 .sole = true};
 
 // --- starting ---
 

@@ -478,7 +478,8 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .push = push,
                                                  .later = on_later,
                                                  .drained = turn_batch_is_drained,
-                                                 .end = on_end};
+                                                 .end = on_end,
+                                                 .sole = true};
 
 // --- the client ---
 

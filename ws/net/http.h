@@ -112,3 +112,4 @@ bool http_stream_has_room(const struct http *h);
 void http_stream_write(struct http *h, const void *bytes, size_t len); // copied; nothing for len 0
 void http_stream_buf(struct http *h, struct buf *b);                   // writes b, and releases it
 void http_stream_end(struct http *h);                                  // no callback of w follows
+bool http_is_replying(const struct http *h); // bytes of a reply wait for the client to read

@@ -204,6 +204,10 @@ bool http_stream_has_room(const struct http *h) {
     return room;
 }
 
+bool http_is_replying(const struct http *h) {
+    return h->state == REPLYING || (h->state == STREAMING && http_unsent(h) > 0);
+}
+
 void http_stream_write(struct http *h, const void *bytes, size_t len) {
     bool idle = http_unsent(h) == 0;
     if (len == 0) return; // an empty chunk would end the reply

@@ -287,6 +287,12 @@ void net_stop_listening(struct net *n) {
     n->listener = NULL;
 }
 
+bool net_is_replying(const struct net *n) {
+    for (const struct peer *p = n->peers; p; p = p->next)
+        if (p->http && http_is_replying(p->http)) return true;
+    return false;
+}
+
 void net_stop(struct net *n) {
     struct peer *p, *next;
     uv_timer_stop(&n->tick);

@@ -136,7 +136,8 @@ const char *net_url(const struct net *n, char *out, size_t cap);
 // removed end.
 int net_reload(struct net *n, struct err *err);
 void net_stop_listening(struct net *n);
-void net_stop(struct net *n); // closes every connection
+bool net_is_replying(const struct net *n); // bytes of an HTTP reply wait for a client to read
+void net_stop(struct net *n);              // closes every connection
 void net_close(struct net *n);
 
 // Counts an accepted connection against the limits and sets the socket's options. At a limit, it may close

@@ -92,7 +92,8 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
                                                  .on_gone = on_gone,
                                                  .push = push,
                                                  .drained = turn_batch_is_drained,
-                                                 .end = on_end};
+                                                 .end = on_end,
+                                                 .sole = true};
 
 // --- the beginning ---
 
