@@ -1,6 +1,8 @@
 // Names of models on the hub, its list of files, and which of them a model needs.
 #include "tests/cmocka.h"
+#include "ws/hub/address.h"
 #include "ws/hub/choice.h"
+#include "ws/hub/curl_lazy.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -283,6 +285,17 @@ static void what_is_no_model_is_named(void **state) {
     }
 }
 
+// `parley models list` aborted there: the hub's address is the first that libcurl is asked for.
+static void without_libcurl_an_address_is_an_error(void **state) {
+    struct lazy_library there = curl_lazy;
+    struct err err = {0};
+    curl_lazy = (struct lazy_library){.soname = "libparley-none.so.1"};
+    assert_int_equal(address_check("https://hub.example", false, "HF_ENDPOINT", &err), E_NOTFOUND);
+    assert_non_null(strstr(err.text, "libparley-none.so.1 cannot be loaded"));
+    curl_lazy = there;
+    assert_int_equal(address_check("https://hub.example", false, "HF_ENDPOINT", &err), 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_name_has_its_parts),
@@ -293,6 +306,7 @@ int main(void) {
         cmocka_unit_test(a_quant_names_one_file),
         cmocka_unit_test(safetensors_need_only_their_own_files),
         cmocka_unit_test(what_is_no_model_is_named),
+        cmocka_unit_test(without_libcurl_an_address_is_an_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 // See address.h.
 #include "ws/hub/address.h"
+#include "ws/hub/curl_lazy.h"
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <curl/curl.h>
@@ -38,6 +39,7 @@ static bool parse(struct address *a, const char *url) {
 
 int address_check(const char *url, bool plain_http, const char *what, struct err *err) {
     struct address a;
+    TRY(lazy_open(&curl_lazy, err));
     bool ok = parse(&a, url);
     bool https = ok && strcmp(a.scheme, "https") == 0, http = ok && strcmp(a.scheme, "http") == 0;
     int rc = 0;

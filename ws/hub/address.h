@@ -6,6 +6,7 @@
 #define ADDRESS_BYTES 8192
 
 // E_DENIED, what names it: the scheme is neither https, nor http to this machine or with plain_http.
+// E_NOTFOUND: the machine has no libcurl, whose other functions may be called after a success.
 int address_check(const char *url, bool plain_http, const char *what, struct err *err);
 // Whether scheme, host and port are equal.
 bool address_same_origin(const char *a, const char *b);
