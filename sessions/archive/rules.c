@@ -50,9 +50,11 @@ static int check_text(const char *where, const struct column *c, const char *s, 
         return err_set(err, E_CORRUPT, "%s%s is not 1 to %d letters, digits, '-' or '_'", where,
                        name, SESSION_ID_MAX);
     if (c->rule == RULE_FOLDER && !session_folder_valid(s))
-        return err_set(err, E_CORRUPT,
-                       "%s%s is not a text of 1 to %d characters without control characters", where,
-                       name, SESSION_FOLDER_CHARS);
+        return err_set(
+            err, E_CORRUPT,
+            "%s%s is not a text of 1 to %d characters, one of them visible, without control "
+            "characters",
+            where, name, SESSION_FOLDER_CHARS);
     if (c->type == COLUMN_OBJECT && s[0] != '{')
         return err_set(err, E_CORRUPT, "%s%s is no object", where, name);
     if (c->max && !is_text(s, c->min, c->max))

@@ -143,7 +143,8 @@ int handle_update(struct session *s, const struct request *r) {
         return refuse(ss, r, "invalid", "title has more than %d bytes", SESSION_TITLE_BYTES);
     if (r->folder && r->folder[0] && !session_folder_valid(r->folder))
         return refuse(ss, r, "invalid",
-                      "folder must have at most %d characters, and no control characters",
+                      "folder must have at most %d characters, one of them visible, and no control "
+                      "characters",
                       SESSION_FOLDER_CHARS);
     if (note_refused(s, r)) return 0;
     int rc = preparing_grammar(s, r, &err);

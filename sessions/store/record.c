@@ -50,16 +50,42 @@ bool session_id_valid(const char *id) {
     return n > 0 && n <= SESSION_ID_MAX && id[n] == '\0';
 }
 
+static unsigned code_point(const char *s, size_t n) {
+    unsigned code = (unsigned char)s[0] & (n == 1 ? 0x7fu : 0xffu >> (n + 1));
+    for (size_t i = 1; i < n; i++) code = code << 6 | ((unsigned char)s[i] & 0x3fu);
+    return code;
+}
+
+// Control characters, line ends, and marks that turn the direction of what follows: a name with
+// these would change the list around it.
+static bool is_control(unsigned c) {
+    return c < 0x20 || (c >= 0x7f && c < 0xa0) || (c >= 0x2028 && c <= 0x202e) ||
+           (c >= 0x2066 && c <= 0x2069);
+}
+
+// Spaces and what shows nothing by itself. Between others it may stand: joiners belong to words and
+// to emoji.
+static bool is_blank(unsigned c) {
+    static const unsigned single[] = {' ',    0xa0,   0xad,   0x034f, 0x061c, 0x115f,
+                                      0x1160, 0x1680, 0x180e, 0x202f, 0x205f, 0x2800,
+                                      0x3000, 0x3164, 0xfeff, 0xffa0};
+    for (size_t i = 0; i < sizeof single / sizeof *single; i++)
+        if (c == single[i]) return true;
+    return (c >= 0x2000 && c <= 0x200f) || (c >= 0x2060 && c <= 0x206f) ||
+           (c >= 0xfe00 && c <= 0xfe0f) || (c >= 0xe0000 && c <= 0xe0fff);
+}
+
 bool session_folder_valid(const char *name) {
     size_t len = strnlen(name, 4 * SESSION_FOLDER_CHARS + 1), n = 0;
-    bool valid = true;
-    for (size_t at = 0; at < len && valid; n++) {
-        const unsigned char *c = (const unsigned char *)name + at;
-        // U+0080 to U+009F are control characters, too.
-        if (*c < 0x20 || *c == 0x7f || (*c == 0xc2 && c[1] < 0xa0)) return false;
-        at += utf8_next(name + at, len - at, &valid);
+    bool valid = true, shown = false;
+    for (size_t at = 0; at < len; n++) {
+        size_t step = utf8_next(name + at, len - at, &valid);
+        unsigned c = valid ? code_point(name + at, step) : 0;
+        if (!valid || is_control(c)) return false;
+        shown |= !is_blank(c);
+        at += step;
     }
-    return valid && n > 0 && n <= SESSION_FOLDER_CHARS;
+    return shown && n <= SESSION_FOLDER_CHARS;
 }
 
 void session_record_release(struct session_record *r) {

@@ -121,7 +121,8 @@ void record_instance(char out[RECORD_INSTANCE_MAX], const struct engine_info *in
 const char *record_compute_dtype(const char *instance);
 
 bool session_id_valid(const char *id); // 1 to SESSION_ID_MAX of A-Z a-z 0-9 _ -
-// UTF-8 of 1 to SESSION_FOLDER_CHARS characters without control characters.
+// UTF-8 of 1 to SESSION_FOLDER_CHARS characters, one of them visible, without control characters, line ends and
+// marks that turn the direction of what follows.
 bool session_folder_valid(const char *name);
 
 // A whole session as the database has it.

@@ -21,15 +21,30 @@ static size_t listed(enum record_flag in_folder) {
     return fx_last_answer()->n_sessions;
 }
 
-static void names_have_a_length_and_no_control_characters(void **state) {
+static void names_have_a_length_and_show_something(void **state) {
     char name[4 * SESSION_FOLDER_CHARS + 5] = "";
     for (int i = 0; i < SESSION_FOLDER_CHARS; i++) strcat(name, "\xf0\x9f\x98\x80");
     assert_true(session_folder_valid(name));
     strcat(name, "a");
     assert_false(session_folder_valid(name));
-    static const char *const good[] = {"a", " / ", "\xc2\xa0", "\xe5\x8c\x97\xe4\xba\xac"};
-    static const char *const bad[] = {"",         "a\n",      "\x1f", "\x7f",
-                                      "\xc2\x80", "\xc2\x9f", "\xff", "a\xe5\x8c"};
+    static const char *const good[] = {"a",
+                                       " / ",
+                                       "\xe5\x8c\x97\xe4\xba\xac",
+                                       "\xd9\x85\xdb\x8c\xe2\x80\x8c\xd8\xb1",
+                                       "\xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb",
+                                       "\xe2\x9d\xa4\xef\xb8\x8f"};
+    static const char *const bad[] = {
+        "", "a\n", "\x1f", "\x7f", "\xc2\x80", "\xc2\x9f", "\xff", "a\xe5\x8c",
+        // nothing is seen of it
+        " ", "   ", "\xc2\xa0", "\xc2\xad", "\xe2\x80\x8b", " \xe2\x80\x8d\xe2\x80\x83",
+        "\xe2\x81\xa0", "\xe3\x80\x80", "\xe3\x85\xa4", "\xef\xbb\xbf",
+        // line ends, and what turns the text behind it
+        "a\xe2\x80\xa8"
+        "b",
+        "a\xe2\x80\xae"
+        "b",
+        "a\xe2\x81\xa7"
+        "b"};
     for (size_t i = 0; i < sizeof good / sizeof *good; i++)
         assert_true(session_folder_valid(good[i]));
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
@@ -88,7 +103,7 @@ static void a_refused_move_is_undone(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_have_a_length_and_no_control_characters),
+        cmocka_unit_test(names_have_a_length_and_show_something),
         cmocka_unit_test(a_folder_lasts_and_is_not_copied),
         cmocka_unit_test(a_refused_move_is_undone),
     };

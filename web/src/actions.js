@@ -382,8 +382,14 @@ async function page(cursor) {
     // Pinned ones and those in folders stand above all others, however old they are.
     if (query || archive || cursor || !frame.cursor) return;
     for (const which of [{ pinned: true }, { in_folder: true }]) {
-      const { sessions } = await socket.request({ type: 'session.list', limit: MOST, archived: false, ...which });
-      if (!state.list.query && !state.list.archive) setListPage(sessions, state.list.cursor, true);
+      let more = null;
+      do {
+        /** @type {{sessions: import('./state.js').Session[], cursor: string | null}} */
+        const found = await socket.request({ type: 'session.list', limit: MOST, archived: false, ...which, ...(more && { cursor: more }) });
+        if (state.list.query || state.list.archive) return;
+        setListPage(found.sessions, state.list.cursor, true);
+        more = found.cursor;
+      } while (more);
     }
   } catch (error) {
     if (state.list.query === query && !isCode(error, 'disconnected')) {

@@ -1,6 +1,6 @@
 // @ts-check
 // Sends messages, and opens the session that the first one begins.
-import { isCode, newId, newKey, reload, request, sentence, setHash, show, tell } from './actions.js';
+import { isCode, newId, newKey, reload, request, sentence, setHash, show, tell, update } from './actions.js';
 import { asText } from './format.js';
 import { RequestError } from './socket.js';
 import {
@@ -20,6 +20,7 @@ import {
   setChat,
   setFresh,
   setPending,
+  state,
 } from './state.js';
 import { toast } from './notices.js';
 import { t } from './text.js';
@@ -34,6 +35,7 @@ export function send(said) {
   if (!chat) {
     chat = addChat(newId(), true);
     chat.values = newSessionValues();
+    chat.folder = state.fresh.folder;
     setFresh({ system: null });
     setHash(chat.id);
     select(chat.id);
@@ -83,7 +85,7 @@ export function discard(key) {
   if (!chat.local) request({ type: 'session.close', session: chat.id, delete: true }).catch(() => {}); // then it stays, empty
   show(null);
   sessionRemoved(chat.id);
-  setFresh({ system, ...(name && { model: name }), ...(task && { task }), ...(sampling && { sampling }) });
+  setFresh({ system, folder: chat.folder, ...(name && { model: name }), ...(task && { task }), ...(sampling && { sampling }) });
 }
 
 /** Whether a new session could hold a message that this one refused. @param {import('./state.js').Pending} pending */
@@ -157,6 +159,7 @@ async function openOnce(chat, signal) {
       },
     );
     setChat(chat, { local: false });
+    if (chat.folder) update(chat.id, { folder: chat.folder }).catch((error) => toast(sentence(error), 'error'));
   } catch (error) {
     // Sent twice because the connection was lost; the first one arrived.
     if (!isCode(error, 'session_exists')) throw error;

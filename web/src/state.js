@@ -35,14 +35,14 @@ import { adoptTurn } from './turns.js';
  *   slow: it has taken long enough to show. after: the newest turn when it was sent, so its own turn has a higher number.
  * @typedef {{id: string, phase: 'loading' | 'ready' | 'failed', local: boolean, opened: boolean, message: string, turns: Turn[],
  *   seq: number, more: boolean, reading: boolean, stale: boolean, stalled: {reason: string, message: string} | null, pending: Pending[], logTokens: number,
- *   generation: number, target: number | null, values?: Record<string, any>}} Chat
- *   A transcript. local: the session is not open on the server yet. values: what to open it with.
+ *   generation: number, target: number | null, values?: Record<string, any>, folder?: string}} Chat
+ *   A transcript. local: the session is not open on the server yet. values: what to open it with, folder: where it goes then.
  *   target: a turn to go to as soon as it is drawn. opened: this connection is attached to it.
  *   more: there are earlier turns. reading: some of them are being loaded.
  *   stalled: why the server cannot save events, and so does not send them; null if it can.
  *   stale: the path has changed; events are ignored until its state comes. generation: grows when all turns are
  *   replaced.
- * @typedef {{system: string | null, model?: string, task?: string, sampling?: Record<string, any>}} Fresh
+ * @typedef {{system: string | null, model?: string, task?: string, folder?: string, sampling?: Record<string, any>}} Fresh
  *   What the chat that has not begun will start with. system: null for the value of all new sessions.
  * @typedef {'connecting' | 'open' | 'waiting' | 'unauthorized'} Phase
  * @typedef {'connection' | 'list' | 'session' | 'selection' | 'chat' | 'turn' | 'prefs'} Topic

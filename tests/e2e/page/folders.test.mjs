@@ -62,11 +62,15 @@ test('a chat is moved into a folder and out of it; a folder is closed by the key
   assert.equal(await marked(), false);
   await owner.turn(second, 'Again.', { sampling: { max_tokens: 4 } });
   await soon(async () => assert.equal(await marked(), true, 'the closed folder hides an answer that is unread'));
+  const said = () => page.getAttribute('.folder-button >> nth=0', 'aria-label');
+  await soon(async () => assert.equal(await said(), 'A, unread'));
   await page.reload();
   await connected(page);
   await shows(page, [['A'], ['Today', 'One'], ['Today', 'Three']]);
+  await soon(async () => assert.equal(await said(), 'A, unread'));
   await page.click('.folder-button >> nth=0');
   await shows(page, [['A', 'Two'], ['Today', 'One'], ['Today', 'Three']]);
+  assert.equal(await said(), null, 'its rows say it themselves');
   await move(page, second, '');
   await shows(page, [['Today', 'One'], ['Today', 'Two', 'Three']]);
 });
@@ -87,6 +91,9 @@ test('a folder is renamed with its archived chats; several chats are moved at on
   await page.focus('.folder-button >> nth=0');
   await page.keyboard.press('ArrowRight');
   assert.equal(await page.evaluate(() => document.activeElement.ariaLabel), 'Rename folder A');
+  await page.keyboard.press('ArrowRight');
+  assert.equal(await page.evaluate(() => document.activeElement.ariaLabel), 'New chat in A');
+  await page.keyboard.press('ArrowLeft');
   await page.keyboard.press('ArrowLeft');
   await page.keyboard.press('F2');
   assert.equal(await page.inputValue('#folder-name'), 'A');
@@ -113,6 +120,33 @@ test('a folder is renamed with its archived chats; several chats are moved at on
   assert.equal(await folderOfArchived(), undefined);
 });
 
+test('a new chat begins in its folder, and only that one', async (t) => {
+  const server = await Server.start(t, { args: unhurried });
+  const { client, id } = await prepareSession(t, server, { title: 'One' });
+  await client.turn(id, 'Hello.', { sampling: { max_tokens: 4 } });
+  await client.request({ type: 'session.update', session: id, folder: 'A' });
+  const page = await openPage(t, server);
+  await shows(page, [['A', 'One']]);
+  await page.hover('.folder-button');
+  await page.click('[aria-label="New chat in A"]');
+  await soon(async () => assert.equal(await page.textContent('.title'), 'New chat in A'));
+  await page.fill('#message', 'Two');
+  await page.press('#message', 'Enter');
+  await shows(page, [['A', 'Two', 'One']]);
+  await settled(page, 1);
+  await page.click('.new-button');
+  await soon(async () => assert.equal(await page.textContent('.title'), 'New chat'));
+  await page.fill('#message', 'Three');
+  await page.press('#message', 'Enter');
+  await shows(page, [['A', 'Two', 'One'], ['Today', 'Three']]);
+  await settled(page, 1);
+
+  await page.hover('.folder-button');
+  await page.click('[aria-label="New chat in A"]');
+  await page.click('.new-button');
+  await soon(async () => assert.equal(await page.textContent('.title'), 'New chat', 'taken back'));
+});
+
 test('session.update sets the folder; bad names are refused; lists, exports and imports have it, forks do not', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const { client, id } = await prepareSession(t, server, { title: 'One' });
@@ -121,7 +155,7 @@ test('session.update sets the folder; bad names are refused; lists, exports and 
   const update = (folder) => careless.request({ type: 'session.update', session: id, folder });
   const { session } = await update('Arbeit 😀');
   assert.equal(session.folder, 'Arbeit 😀');
-  for (const [folder, code] of [['a\nb', 'invalid'], ['\u0085', 'invalid'], ['😀'.repeat(65), 'invalid'], [7, 'bad_message'], [['a'], 'bad_message']]) {
+  for (const [folder, code] of [['a\nb', 'invalid'], ['\u0085', 'invalid'], ['  ', 'invalid'], ['\u200b\u2060', 'invalid'], ['a\u202eb', 'invalid'], ['😀'.repeat(65), 'invalid'], [7, 'bad_message'], [['a'], 'bad_message']]) {
     const refusal = await update(folder);
     assert.deepEqual([refusal.type, refusal.code], ['error', code], JSON.stringify(folder));
     assert.match(refusal.message, /folder/);
@@ -135,6 +169,19 @@ test('session.update sets the folder; bad names are refused; lists, exports and 
   await client.request({ type: 'session.close', session: id, delete: true });
   const back = await client.request({ type: 'session.import', archive });
   assert.equal(back.session.folder, 'Arbeit 😀');
+});
+
+longTest('every chat in a folder is listed, also those behind the first 200', async (t) => {
+  const server = await Server.start(t, { args: [...unhurried, '--messages-per-second', '2000', '--message-burst', '2000'] });
+  const { client, id } = await prepareSession(t, server, { title: 'Oldest' });
+  await client.request({ type: 'session.update', session: id, folder: 'B' });
+  for (let i = 0; i < 205; i++) {
+    const opened = await client.open({ title: `Chat ${i}` });
+    await client.request({ type: 'session.update', session: opened.session?.id ?? opened, folder: 'A' });
+  }
+  for (let i = 0; i < 53; i++) await client.open({ title: `Newest ${i}` });
+  const page = await openPage(t, server);
+  await soon(async () => assert.deepEqual((await shown(page)).map(([name, ...titles]) => [name, titles.length]).slice(0, 2), [['A', 205], ['B', 1]]));
 });
 
 longTest('another browser follows; chats older than a page of the list are in their folders', async (t) => {

@@ -65,7 +65,7 @@ function draw() {
     document.title = `${title.textContent} · Parley`;
     return;
   }
-  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? t('Chat not loaded') : t('New chat');
+  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? t('Chat not loaded') : state.fresh.folder ? t('New chat in {0}', state.fresh.folder) : t('New chat');
   setText(title, name);
   setText(modelName, session?.model ?? known?.name ?? '');
   modelName.setAttribute('aria-label', t('Model: {0}', modelName.textContent));

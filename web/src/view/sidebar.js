@@ -248,6 +248,9 @@ function place(parent, element, before) {
 
 const renameFolder = (/** @type {string} */ name) => withPanels(({ openRenameFolder }) => openRenameFolder(name));
 
+/** @param {string} name @param {string} label @param {() => void} onclick */
+const folderIcon = (name, label, onclick) => iconButton(name, label, { class: 'icon-button small item-menu', tabIndex: -1, onclick });
+
 /** A folder's heading shows and hides its chats. @param {string} name @param {HTMLElement} rows */
 function folderButton(name, rows) {
   const button = h('button', { type: 'button', class: 'folder-button', tabIndex: -1 }, icon('right'), h('bdi', null, name));
@@ -259,10 +262,20 @@ function folderButton(name, rows) {
     show(!rows.hidden);
     setFolderClosed(name, rows.hidden);
     drawTabStop();
+    drawNews();
     fillList();
   };
   show(closedFolders().includes(name));
   return button;
+}
+
+/** A closed folder says what it hides; style/sidebar.css marks it. */
+function drawNews() {
+  for (const button of groups.querySelectorAll('.folder-button')) {
+    const hides = (/** @type {string} */ news) => button.closest('.group')?.querySelector(`ul[hidden] .dot[data-state=${news}]`);
+    const news = hides('active') ? t('answering') : hides('unread') && t('unread');
+    setAttribute(button, 'aria-label', news ? `${button.textContent}, ${news}` : null);
+  }
 }
 
 /** @param {string} name of a folder: behind FOLDER, so that it is no other group's */
@@ -273,7 +286,7 @@ function groupOf(name) {
   const rows = h('ul', { 'aria-labelledby': id });
   const folder = name.startsWith(FOLDER) && name.slice(FOLDER.length);
   const heading = h('h3', { id }, folder ? folderButton(folder, rows) : name);
-  return h('section', { class: 'group', 'data-name': name }, heading, folder && iconButton('pencil', t('Rename folder {0}', folder), { class: 'icon-button small item-menu', tabIndex: -1, onclick: () => renameFolder(folder) }), rows);
+  return h('section', { class: 'group', 'data-name': name }, heading, folder && folderIcon('pencil', t('Rename folder {0}', folder), () => renameFolder(folder)), folder && folderIcon('plus', t('New chat in {0}', folder), () => startIn(folder)), rows);
 }
 
 /**
@@ -314,6 +327,7 @@ function drawRest() {
   if (groups.querySelector('input')) return drawRestLater((job) => setTimeout(job, 250));
   addRows(SLICE);
   drawTabStop();
+  drawNews();
   if (!rest) fillList();
 }
 
@@ -366,13 +380,16 @@ groups.addEventListener('focusin', drawTabStop);
 subscribe('list', () => {
   drawList();
   drawTabStop();
+  drawNews();
 });
 subscribe('session', (ids) => {
   for (const id of ids) items.get(id)?.update();
+  drawNews();
 });
 subscribe('selection', () => {
   for (const item of items.values()) item.update();
   drawTabStop();
+  drawNews();
 });
 
 new IntersectionObserver(
@@ -422,21 +439,23 @@ export const searchField = h('input', {
   },
 });
 
-// Up and down move through the list, right goes to a session's menu or a folder's button and left back.
+// Up and down move through the list, right goes to a session's menu or a folder's buttons and left back.
 groups.addEventListener('keydown', (event) => {
   const row = /** @type {Element} */ (event.target).closest('.item, .group');
   const link = /** @type {HTMLElement | null | undefined} */ (row?.querySelector('.folder-button, a.item-link'));
   if (!row || !link || event.altKey || event.ctrlKey || event.metaKey) return;
   const links = linksOf();
   const at = links.indexOf(link);
+  const along = [link, .../** @type {NodeListOf<HTMLElement>} */ (row.querySelectorAll(':scope > .item-menu'))];
+  const now = along.indexOf(/** @type {HTMLElement} */ (event.target));
   /** @type {Record<string, HTMLElement | null | undefined>} */
   const targets = {
     ArrowDown: links[Math.min(at + 1, links.length - 1)],
     ArrowUp: at ? links[at - 1] : searchField,
     Home: links[0],
     End: links.at(-1),
-    ArrowRight: row.querySelector('.item-menu'),
-    ArrowLeft: link,
+    ArrowRight: along[now + 1],
+    ArrowLeft: along[now - 1],
   };
   const target = targets[event.key];
   if (target && /** @type {Element} */ (event.target).localName !== 'input') {
@@ -480,8 +499,14 @@ export const sidebar = (...footer) =>
   );
 
 export function startNew() {
-  if (state.fresh.model) setFresh({ system: null }); // what was carried over from another session
+  if (state.fresh.model || state.fresh.folder) setFresh({ system: null }); // what was carried over
   show(null);
   closeDrawer();
   field.focus();
+}
+
+/** @param {string} folder */
+function startIn(folder) {
+  startNew();
+  setFresh({ ...state.fresh, folder });
 }
