@@ -92,8 +92,8 @@ static const struct config_key keys[] = {
     FLOAT("server", hello_timeout, 1, 600, "5",
           "Seconds for a connection without a token in its headers to send one in hello."),
     FLOAT("server", drain_timeout, 0, 86400, "30",
-          "Seconds for running turns to finish after SIGTERM; the others are recorded as "
-          "interrupted."),
+          "Seconds for running turns to finish after SIGTERM, and for HTTP clients to read their "
+          "answers; the other turns are recorded as interrupted."),
     BOOL("server", run_ahead, "on",
          "Give the network and database threads priority over compute threads, so that a token "
          "does not wait for a core. Needs permission: root, CAP_SYS_NICE or an rtprio limit."),
