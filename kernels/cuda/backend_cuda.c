@@ -48,7 +48,8 @@ static int check_code(const struct cudaDeviceProp *p, struct err *err) {
                    p->name, p->major, p->minor, p->major, p->minor);
 }
 
-// What multiplies e4m3 by e4m3: cuBLASLt, with scales for each row from Hopper on.
+// What multiplies e4m3 by e4m3: cuBLASLt, with scales for each row from Hopper on; kernels of our own where W has
+// scales of blocks, on Hopper alone (elsewhere x keeps its 16 bits).
 static int check_fp8(const struct cuda_backend *cuda, const struct cudaDeviceProp *p,
                      struct err *err) {
     if (p->major < 9)

@@ -44,7 +44,7 @@ template <typename W, typename X, int N> struct shape {
 #ifdef PARLEY_SM90A
 
 // A warpgroup's sums of the tile to y, through its desk. `row`: the tile's first output of this
-// warpgroup. What y held comes two rounds ahead.
+// warpgroup. What y held is loaded while a round's sums go through the desk.
 template <typename T, int N, bool GATED>
 __device__ __forceinline__ void leave(const struct cuda_linear &a, const float (&sum)[N / 2],
                                       float *desk, int x_row, int row, int id) {
