@@ -45,8 +45,8 @@ void config_release(const struct config_table *t, void *settings);              
 size_t config_size(const struct config_table *t); // that the settings struct has at least
 // The row of that name, dashes or underscores; NULL.
 const struct config_key *config_find(const struct config_table *t, const char *name);
-const char *config_nearest(const struct config_table *t,
-                           const char *name); // the key probably meant; NULL
+// The key that was probably meant; NULL: none is near.
+const char *config_nearest(const struct config_table *t, const char *name);
 // Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the
 // range.
 int config_set(const struct config_table *t, void *settings, const char *name, const char *value,

@@ -239,7 +239,7 @@ static bool is_router(const struct model_config *mc, const struct tensor *t) {
 
 // Whether all matrices of the folder are bf16 or of few bits, but for routers. Integers and bytes are masks and so on.
 // model_load reports a folder that cannot be read.
-static bool matrices_are_bf16(const struct model_config *mc, const char *model_dir) {
+static bool matrices_suit_bf16(const struct model_config *mc, const char *model_dir) {
     struct checkpoint *cp;
     struct err why = {0};
     bool any = false, other = false;
@@ -262,7 +262,7 @@ void device_fit(struct device_options *o, const struct model_config *mc, const c
                 enum weight_format weights) {
     o->model_dtype = mc->dtype;
     o->bf16_matrices =
-        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_are_bf16(mc, model_dir);
+        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_suit_bf16(mc, model_dir);
 }
 
 int device_open(struct backend **out, const struct device_options *o, struct err *err) {

@@ -480,10 +480,13 @@ int loader_floats(struct loader *l, float **out, int32_t layer, const struct par
     if (!*out) return err_set(err, E_NOMEM, "no memory for %zu values", n);
     if (!m.scales[0]) to_f32(*out, l->staging, t->dtype, n);
     int rc = m.scales[0] ? scale_rows(l, &m, *out, err) : 0;
-    if (rc == 0) loader_step(l, slice_bytes(t, p));
-    if (rc < 0) free(*out);
-    if (rc < 0) *out = NULL;
-    return rc;
+    if (rc < 0) {
+        free(*out);
+        *out = NULL;
+        return rc;
+    }
+    loader_step(l, slice_bytes(t, p));
+    return 0;
 }
 
 static int pack_vector(struct loader *l, float **out, const struct part *parts, int n,

@@ -351,7 +351,7 @@ static void later_parts_are_read_with_care(void **state) {
     assert_int_equal(symlink("s-00001-of-00002.gguf", second), 0);
     assert_split(E_FORMAT, "part 1 of 2");
     assert_int_equal(unlink(second), 0);
-    assert_int_equal(mkfifo(second, 0600), 0); // nobody writes: opening must not wait
+    assert_int_equal(mkfifo(second, 0600), 0); // a pipe that no program writes to
     assert_split(E_FORMAT, "is no plain file");
     assert_int_equal(unlink(second), 0);
     second_of_two(1000000); // a million of all parts, one of which the first part has
