@@ -76,17 +76,17 @@ static int edit_distance(const char *a, const char *b) {
     return row[n];
 }
 
-// The nearest name, if at most a third of its letters differ.
+void near_name_look(struct near_name *n, const char *candidate) {
+    int d = edit_distance(n->name, candidate);
+    if ((n->best && d >= n->distance) || 3 * d > (int)strlen(candidate) + 2) return;
+    n->best = candidate;
+    n->distance = d;
+}
+
 const char *config_nearest(const struct config_table *t, const char *name) {
-    const char *best = NULL;
-    int best_distance = 64;
-    for (int i = 0; i < t->n_keys; i++) {
-        int d = edit_distance(name, t->keys[i].name);
-        if (d >= best_distance || 3 * d > (int)strlen(t->keys[i].name) + 2) continue;
-        best = t->keys[i].name;
-        best_distance = d;
-    }
-    return best;
+    struct near_name n = {.name = name};
+    for (int i = 0; i < t->n_keys; i++) near_name_look(&n, t->keys[i].name);
+    return n.best;
 }
 
 static int unknown_key(const struct config_table *t, const char *name, struct err *err) {

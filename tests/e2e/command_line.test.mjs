@@ -135,6 +135,14 @@ test('chat --url takes what serve prints, and says what the server wants', async
   await fails(['chat', '--url', `http://127.0.0.1:${closed.port}`, '--token-file', wrong], 1, /does not know this token \(--token-file\)/, { input: 'hi\n' });
 });
 
+test('what was probably meant is named: commands and options', async () => {
+  const cases = [[['serv'], /unknown command 'serv'; did you mean 'serve'\?/], [['serve', '--prot', '8'], /unknown argument '--prot'; did you mean --port\?/],
+    [['chat', '--temprature=3'], /did you mean --temperature\?/], [['serve', '--drain-timeot=3'], /did you mean --drain-timeout\?/]];
+  for (const [args, meant] of cases) assert.match((await run(args)).stderr, meant);
+  for (const args of [['serve', '--xyzzyq'], ['generate', '-x'], ['generate', '--'], ['quux']])
+    assert.doesNotMatch((await run(args)).stderr, /did you mean/, args.join(' '));
+});
+
 longTest('what hands try: help COMMAND, a mistyped command of the chat, a prompt that ends at once', async () => {
   const { stdout: of_serve } = await run(['help', 'serve']);
   assert.equal(of_serve, (await run(['serve', '--help'])).stdout);

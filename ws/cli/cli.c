@@ -25,6 +25,23 @@ bool cli_help(const struct cli_command *c, const struct config_table *t, const c
     return true;
 }
 
+int cli_unknown_argument(const struct cli_command *c, const struct config_table *own,
+                         const char *arg, struct err *err) {
+    const struct config_table *const tables[] = {own, c->serve ? serve_config_table() : NULL};
+    char name[64], option[64];
+    struct near_name near = {.name = name};
+    if (strncmp(arg, "--", 2) != 0 || !arg[2]) return cli_usage(err, "unknown argument '%s'", arg);
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(arg + 2, "="), arg + 2);
+    for (int k = 0; k < 2; k++)
+        for (int i = 0; tables[k] && i < tables[k]->n_keys; i++)
+            near_name_look(&near, tables[k]->keys[i].name);
+    if (!near.best) return cli_usage(err, "unknown argument '%s'", arg);
+    snprintf(option, sizeof option, "%s", near.best);
+    for (char *p = option; *p; p++)
+        if (*p == '_') *p = '-';
+    return cli_usage(err, "unknown argument '%s'; did you mean --%s?", arg, option);
+}
+
 // CLI_USAGE, or CLI_OK with *run unset after --help.
 static int parse(const struct cli_command *c, const struct config_table *t, void *settings,
                  int argc, char **argv, char **words, bool *run, struct err *err) {
@@ -35,7 +52,7 @@ static int parse(const struct cli_command *c, const struct config_table *t, void
         if (rc < 0) return CLI_USAGE;
         if (rc > 0) continue;
         if ((argv[i][0] == '-' && argv[i][1]) || n_words == c->max_words)
-            return cli_usage(err, "unknown argument '%s'", argv[i]);
+            return cli_unknown_argument(c, t, argv[i], err);
         words[n_words++] = argv[i];
     }
     *run = true;

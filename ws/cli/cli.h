@@ -47,6 +47,9 @@ int cli_word(const struct cli_command *c, const char *word);
     .keys = rows, .n_keys = sizeof rows / sizeof *rows, .settings_bytes = sizeof(SETTINGS)
 // `return cli_usage(err, "--ids and --prompt exclude each other");`
 int cli_usage(struct err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+// The same for an argument that the command does not know: with the option that was probably meant. own: its options.
+int cli_unknown_argument(const struct cli_command *c, const struct config_table *own,
+                         const char *arg, struct err *err);
 // CLI_USAGE; word may be NULL.
 int cli_unknown_action(const char *word, const char *known, struct err *err);
 int cli_version(bool json); // prints it; an exit status

@@ -94,6 +94,10 @@ int main(int argc, char **argv) {
         if (uses_ranks(commands[i]) && comm_is_follower()) return follow();
         return finish(cli_main(commands[i], argc - 1, argv + 1));
     }
-    fprintf(stderr, "parley: unknown command '%s'; `parley --help` lists the commands\n", argv[1]);
+    struct near_name near = {.name = argv[1]};
+    for (int i = 0; i < N_COMMANDS; i++) near_name_look(&near, commands[i]->name);
+    fprintf(stderr, "parley: unknown command '%s'; ", argv[1]);
+    if (near.best) fprintf(stderr, "did you mean '%s'? ", near.best);
+    fprintf(stderr, "`parley --help` lists the commands\n");
     return CLI_USAGE;
 }

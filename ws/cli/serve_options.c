@@ -18,7 +18,9 @@ static int parse(const struct cli_command *c, const struct config_table *own_tab
         if (*helped) continue;
         rc = config_arg(own_table, own, argc, argv, &i, err);
         if (rc == 0) rc = config_arg(t, config ? config : &unused, argc, argv, &i, err);
-        if (rc == 0) rc = err_set(err, E_INVAL, "unknown argument '%s'", argv[i]);
+        if (rc > 0) continue;
+        if (rc == 0) cli_unknown_argument(c, own_table, argv[i], err);
+        rc = -1;
     }
     if (!config) serve_config_release(&unused);
     return rc < 0 ? CLI_USAGE : CLI_OK;
