@@ -128,9 +128,12 @@ import { afterwards } from ${JSON.stringify(path.join(root, 'tests/e2e/harness.m
 const name = await new Promise((resolve) => setTimeout(resolve, 20, import.meta.url.slice(-7, -4)));
 afterwards(null, () => console.log('# what', name, 'kept ends'));
 `;
+  // The first file's tests end before its import does; the second one's import takes longer than a process lives behind its
+  // last test.
+  const wait = (ms) => `await new Promise((resolve) => setTimeout(resolve, ${ms}));\n`;
   const texts = {
-    one: `${begin}test('passes', async (t) => { await t.test('within', () => {}); });\ntest('is left out', { skip: 'for a reason' }, () => {});`,
-    two: `${begin}test('fails', () => assert.fail('why it failed'));\ntest('passes', () => {});`,
+    one: `${begin}test('passes', async (t) => { await t.test('within', () => {}); });\ntest('is left out', { skip: 'for a reason' }, () => {});\n${wait(50)}`,
+    two: `${begin}${wait(2200)}test('fails', () => assert.fail('why it failed'));\ntest('passes', () => {});`,
     bad: 'throw new Error("not a program")',
     six: `${begin}test('passes', () => {});`,
     out: `${begin}test('passes', () => {});\ntest('ends', () => new Promise(() => setTimeout(() => process.exit(0), 50)));\ntest('never begins', () => {});`, // when its results are written

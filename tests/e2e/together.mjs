@@ -9,12 +9,15 @@ import { endOfFile } from './harness.mjs';
 
 // Files without servers wait for nothing that would keep the process alive until the next file is there.
 const alive = setInterval(() => {}, 1e9);
-let release = () => {};
+// Once no test is left, node runs the hooks of the process's end, which ends 2 s later. So a test lasts until the first file
+// has its tests, of which the last may end before the file's import does, and `end of NAME` until the next file has its.
+let release;
+const begun = new Promise((resolve) => { release = resolve; });
+test(`begin of ${process.argv[2].split('=')[0]}`, () => begun);
 for (const argument of process.argv.slice(2)) {
   const at = argument.indexOf('='), name = argument.slice(0, at);
   const failure = await import(pathToFileURL(path.resolve(argument.slice(at + 1)))).then(() => null, (error) => error);
   release();
-  // Once no test is left, node runs the hooks of the process's end. So this test lasts until the next file has its tests.
   const next = argument === process.argv.at(-1) ? undefined : new Promise((resolve) => { release = resolve; });
   await new Promise((ended) => {
     test(`end of ${name}`, async () => {

@@ -38,17 +38,20 @@ function groupOf(members) {
 /** A log's lines file by file: [name, lines, whether its end was reached]. Lines behind the last end have no name. */
 function sections(log) {
   const found = [];
-  let lines = [], ended; // the name of the file of which the last result is being read
+  let lines = [], mark; // the test of together.mjs's own whose result is being read
   for (const line of log.split('\n')) {
-    const [, failed, name] = /^(not )?ok \d+ - end of (\S+)$/.exec(line) ?? [];
-    if (name !== undefined) ended = { name, failed };
-    if (!ended || ended.failed) lines.push(line);
-    if (ended && line === '  ...') {
-      found.push([ended.name, lines.filter((each) => each !== `# Subtest: end of ${ended.name}`), true]);
-      [lines, ended] = [[], undefined];
+    const [, failed, kind, name] = /^(not )?ok \d+ - (begin|end) of (\S+)$/.exec(line) ?? [];
+    if (name !== undefined) mark = { kind, name, failed };
+    if (!mark || mark.failed) lines.push(line);
+    if (mark && line === '  ...') {
+      if (mark.kind === 'end') {
+        found.push([mark.name, lines.filter((each) => !/^# Subtest: (begin|end) of \S+$/.test(each)), true]);
+        lines = [];
+      }
+      mark = undefined;
     }
   }
-  return [...found, [ended?.name, lines, false]];
+  return [...found, [mark?.name, lines, false]];
 }
 
 /** How many files of a group have ended. */
