@@ -78,13 +78,16 @@ struct family {
     // Reads the switches that config.json decides; shape and activation are already read. The
     // message in err names the key; the caller adds the file's name. NULL: no such switches.
     int (*read)(struct model_config *c, const cJSON *json, struct err *err);
+    // JSON: the keys of the shape with the values of the class. transformers leaves a key with such a value out of a
+    // text_config, never out of a whole config.json. NULL: such a key must be there.
+    const char *nested;
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown
 // The names of a model's tensors in its folder, of Hugging Face or of FasterTransformer.
 const struct family_tensors *family_tensors_of(const struct model_config *c);
 // "llama, mistral, ...", for the error message of an unknown family. Returns out.
-#define FAMILY_NAMES_MAX 512
+#define FAMILY_NAMES_MAX 640
 char *family_names(char out[FAMILY_NAMES_MAX]);
 
 // "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative; without a dot before an empty suffix.

@@ -19,10 +19,12 @@ static float rounded_root(const struct model_config *c, int32_t width) {
 // The switches of all Gemmas; windowed: which layers have the window, which is in *window. fallback: the class's.
 static int read_common(struct model_config *c, const cJSON *json, int64_t pattern, int32_t fallback,
                        bool *windowed, int32_t *window, struct err *err) {
-    static const char *const unknown[] = {"use_bidirectional_attention", NULL};
-    const cJSON *both_ways = cJSON_GetObjectItemCaseSensitive(json, unknown[0]);
-    if (both_ways && !cJSON_IsNull(both_ways) && !cJSON_IsFalse(both_ways))
-        return err_set(err, E_UNSUPPORTED, "'%s' is not supported", unknown[0]);
+    const cJSON *both_ways = cJSON_GetObjectItemCaseSensitive(json, "use_bidirectional_attention");
+    // "vision": among the tokens of an image, which are not read here.
+    const bool of_images =
+        cJSON_IsString(both_ways) && strcmp(both_ways->valuestring, "vision") == 0;
+    if (both_ways && !cJSON_IsNull(both_ways) && !cJSON_IsFalse(both_ways) && !of_images)
+        return err_set(err, E_UNSUPPORTED, "'use_bidirectional_attention' is not supported");
     TRY(family_read_attention_bias(c, json, err));
     TRY(family_read_window(json, fallback, window, err));
     TRY(json_get_int(json, "_sliding_window_pattern", 1, MODEL_MAX_LAYERS, &pattern, err));
@@ -299,8 +301,10 @@ static const struct model_config gemma4_base = {
 
 // clang-format off
 static const struct family rows[] = {
-    {"gemma2", "Gemma2ForCausalLM", &gemma_keys, &gemma_tensors, &gemma2_base, true, read_gemma2},
-    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_keys, &gemma_tensors, &gemma3_base, true, read_gemma3},
+    {"gemma2", "Gemma2ForCausalLM", &gemma_keys, &gemma_tensors, &gemma2_base, true, read_gemma2,
+     NESTED("256000", "2304", "9216", "26", "8", "4", "8192")},
+    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_keys, &gemma_tensors, &gemma3_base, true, read_gemma3,
+     NESTED("262208", "2304", "9216", "26", "8", "4", "131072")},
     {"gemma4_text", "Gemma4ForCausalLM", &gemma3_keys, &gemma4_tensors, &gemma4_base, true, read_gemma4},
 };
 // clang-format on

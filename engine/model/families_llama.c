@@ -178,6 +178,34 @@ static int read_granite(struct model_config *c, const cJSON *json, struct err *e
     return 0;
 }
 
+// Granite 4 as far as it has neither Mamba's layers nor experts: the feed-forward is what other models of the family
+// have beside their experts.
+static int read_granite_hybrid(struct model_config *c, const cJSON *json, struct err *err) {
+    const cJSON *types = NULL, *item;
+    const char *positions = "nope";
+    int64_t experts = 8; // as the class
+    int32_t n = 0;
+    TRY(json_get_array(json, "layer_types", &types, err));
+    if (!types)
+        return err_set(err, E_UNSUPPORTED, "no 'layer_types': layers of Mamba are not supported");
+    cJSON_ArrayForEach(item, types) {
+        const char *type = cJSON_IsString(item) ? item->valuestring : "?";
+        if (strcmp(type, "attention") != 0 && strcmp(type, "full_attention") != 0)
+            return err_set(err, E_UNSUPPORTED, "'layer_types' asks for '%.60s' in layer %d", type,
+                           n);
+        n++;
+    }
+    if (n != c->n_layers)
+        return err_set(err, E_FORMAT, "'layer_types' lists %d layers of %d", n, c->n_layers);
+    TRY(json_get_int(json, "num_local_experts", 0, INT32_MAX, &experts, err));
+    if (experts > 0)
+        return err_set(err, E_UNSUPPORTED, "'num_local_experts' is %lld; known is 0 here",
+                       (long long)experts);
+    TRY(json_get_string(json, "position_embedding_type", &positions, err));
+    if (strcmp(positions, "rope") != 0) c->kinds[0].attention.rope = 0;
+    return read_granite(c, json, err);
+}
+
 static int read_glm4(struct model_config *c, const cJSON *json, struct err *err) {
     return json_get_bool(json, "attention_bias", &c->kinds[0].attention.qkv_bias, err);
 }
@@ -227,9 +255,10 @@ static const struct model_config qwen3_base = {LLAMA_SWITCHES,
                                                .kinds[0].attention.head_dim = 128};
 
 // Phi-3 and 4: q, k, v and gate, up are each one tensor.
-#define TRUNK_TENSORS                                                                              \
+#define TRUNK_TENSORS_OF(DOWN)                                                                     \
     .embed = "model.embed_tokens", .final_norm = "model.norm", .head = "lm_head",                  \
-    .layers = "model.layers", .o = "self_attn.o_proj", .down = "mlp.down_proj"
+    .layers = "model.layers", .o = "self_attn.o_proj", .down = (DOWN)
+#define TRUNK_TENSORS TRUNK_TENSORS_OF("mlp.down_proj")
 static const struct family_keys phi3_keys = {LLAMA_KEYS, .rotary_part = 1};
 static const struct family_tensors phi3_tensors = {
     TRUNK_TENSORS,
@@ -253,6 +282,17 @@ static const struct model_config exaone4_base = {LLAMA_SWITCHES_AS(NORM_RMS, 1e-
 
 static const struct family_keys smollm3_keys = {LLAMA_KEYS, .theta = 2000000};
 static const struct model_config smollm3_base = {LLAMA_SWITCHES, .tied_head = true};
+
+static const struct family_keys granite_hybrid_keys = {LLAMA_KEYS_OF("shared_intermediate_size")};
+static const struct family_tensors granite_hybrid_tensors = {
+    TRUNK_TENSORS_OF("shared_mlp.output_linear"),
+    .attn_norm = "input_layernorm",
+    .ffn_norm = "post_attention_layernorm",
+    .q = "self_attn.q_proj",
+    .k = "self_attn.k_proj",
+    .v = "self_attn.v_proj",
+    .gate_up = "shared_mlp.input_linear",
+};
 
 static const struct family_keys glm4_keys = {LLAMA_KEYS, .rotary_part = 0.5};
 static const struct family_tensors glm4_tensors = {
@@ -330,16 +370,27 @@ static const struct model_config apertus_base = {
 
 // clang-format off
 static const struct family rows[] = {
-    {"llama", "LlamaForCausalLM", &llama_keys, &llama_tensors, &llama_base, false, read_llama},
-    {"mistral", "MistralForCausalLM", &llama_keys, &llama_tensors, &llama_base, true, read_mistral},
-    {"qwen2", "Qwen2ForCausalLM", &llama_keys, &llama_tensors, &qwen2_base, true, read_qwen_window},
-    {"qwen3", "Qwen3ForCausalLM", &llama_keys, &llama_tensors, &qwen3_base, true, read_qwen3},
+    {"llama", "LlamaForCausalLM", &llama_keys, &llama_tensors, &llama_base, false, read_llama,
+     NESTED("32000", "4096", "11008", "32", "32", "32", "2048")},
+    {"mistral", "MistralForCausalLM", &llama_keys, &llama_tensors, &llama_base, true, read_mistral,
+     NESTED("32000", "4096", "14336", "32", "32", "8", "131072")},
+    {"qwen2", "Qwen2ForCausalLM", &llama_keys, &llama_tensors, &qwen2_base, true, read_qwen_window,
+     NESTED("151936", "4096", "22016", "32", "32", "32", "32768")},
+    {"qwen3", "Qwen3ForCausalLM", &llama_keys, &llama_tensors, &qwen3_base, true, read_qwen3,
+     NESTED("151936", "4096", "22016", "32", "32", "32", "32768")},
+    // The text of Qwen's models that also see; its tokens have one position in all of mrope's dimensions.
+    {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", &llama_keys, &llama_tensors, &qwen2_base, true, read_qwen_window},
+    {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", &llama_keys, &llama_tensors, &qwen2_base, true,
+     read_qwen_window},
+    {"qwen3_vl_text", "Qwen3VLForConditionalGeneration", &llama_keys, &llama_tensors, &qwen3_base, true, read_qwen3},
     {"phi3", "Phi3ForCausalLM", &phi3_keys, &phi3_tensors, &llama_base, false, read_phi3},
     {"olmo2", "Olmo2ForCausalLM", &llama_keys, &out_norm_tensors, &olmo_base, false, family_read_attention_bias},
     {"olmo3", "Olmo3ForCausalLM", &olmo3_keys, &out_norm_tensors, &olmo_base, false, read_olmo3},
     {"exaone4", "Exaone4ForCausalLM", &llama_keys, &out_norm_tensors, &exaone4_base, true, read_exaone4},
     {"smollm3", "SmolLM3ForCausalLM", &smollm3_keys, &llama_tensors, &smollm3_base, true, read_smollm3},
     {"granite", "GraniteForCausalLM", &llama_keys, &llama_tensors, &llama_base, false, read_granite},
+    {"granitemoehybrid", "GraniteMoeHybridForCausalLM", &granite_hybrid_keys, &granite_hybrid_tensors, &llama_base, false,
+     read_granite_hybrid},
     {"glm4", "Glm4ForCausalLM", &glm4_keys, &glm4_tensors, &glm4_base, true, read_glm4},
     {"ministral3", "Ministral3ForCausalLM", &ministral3_keys, &llama_tensors, &ministral3_base, true, read_phi3},
     {"seed_oss", "SeedOssForCausalLM", &llama_keys, &llama_tensors, &seed_oss_base, true, read_seed_oss},

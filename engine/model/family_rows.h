@@ -10,11 +10,19 @@ struct family_list {
 extern const struct family_list families_llama, families_gpt, families_gemma, families_experts;
 
 // Keys and tensors of Llama, which most later families share.
-#define LLAMA_SHAPE_KEYS                                                                           \
+#define LLAMA_SHAPE_KEYS_OF(FFN_WIDTH)                                                             \
     .n_layers = "num_hidden_layers", .width = "hidden_size", .n_heads = "num_attention_heads",     \
-    .n_kv_heads = "num_key_value_heads", .head_dim = "head_dim", .ffn_width = "intermediate_size", \
+    .n_kv_heads = "num_key_value_heads", .head_dim = "head_dim", .ffn_width = (FFN_WIDTH),         \
     .max_positions = "max_position_embeddings"
-#define LLAMA_KEYS LLAMA_SHAPE_KEYS, .norm_eps = "rms_norm_eps", .activation = "hidden_act"
+#define LLAMA_KEYS_OF(FFN_WIDTH)                                                                   \
+    LLAMA_SHAPE_KEYS_OF(FFN_WIDTH), .norm_eps = "rms_norm_eps", .activation = "hidden_act"
+#define LLAMA_SHAPE_KEYS LLAMA_SHAPE_KEYS_OF("intermediate_size")
+#define LLAMA_KEYS LLAMA_KEYS_OF("intermediate_size")
+// What a text_config of such keys leaves out where it has the value of the class, as numbers.
+#define NESTED(VOCAB, WIDTH, FFN_WIDTH, LAYERS, HEADS, KV_HEADS, POSITIONS)                        \
+    "{\"vocab_size\":" VOCAB ",\"hidden_size\":" WIDTH ",\"intermediate_size\":" FFN_WIDTH         \
+    ",\"num_hidden_layers\":" LAYERS ",\"num_attention_heads\":" HEADS                             \
+    ",\"num_key_value_heads\":" KV_HEADS ",\"max_position_embeddings\":" POSITIONS "}"
 #define LLAMA_TENSORS                                                                              \
     .embed = "model.embed_tokens", .final_norm = "model.norm", .head = "lm_head",                  \
     .layers = "model.layers", .q = "self_attn.q_proj", .k = "self_attn.k_proj",                    \

@@ -329,9 +329,23 @@ static int read_nested(cJSON *json, cJSON **text, struct err *err) {
     return 0;
 }
 
-static int read_config(struct model_config *c, cJSON *json, struct err *err) {
+// The keys that a text_config leaves out.
+static int add_defaults(cJSON *text, const struct family *f, struct err *err) {
+    cJSON *all = f->nested ? cJSON_Parse(f->nested) : NULL, *item;
+    bool done = all || !f->nested;
+    while (done && (item = cJSON_DetachItemFromArray(all, 0)) != NULL) {
+        const bool there = cJSON_GetObjectItemCaseSensitive(text, item->string) != NULL;
+        done = there || cJSON_AddItemToObject(text, item->string, item);
+        if (there || !done) cJSON_Delete(item);
+    }
+    cJSON_Delete(all);
+    return done ? 0 : err_set(err, E_NOMEM, "no memory for the keys of 'text_config'");
+}
+
+static int read_config(struct model_config *c, cJSON *whole, struct err *err) {
     const char *type = NULL;
-    TRY(read_nested(json, &json, err));
+    cJSON *json;
+    TRY(read_nested(whole, &json, err));
     char names[FAMILY_NAMES_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
     if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");
@@ -339,6 +353,7 @@ static int read_config(struct model_config *c, cJSON *json, struct err *err) {
     if (!f)
         return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
                        family_names(names));
+    if (json != whole) TRY(add_defaults(json, f, err));
     *c = *f->base;
     c->n_kinds = 1;
     snprintf(c->family, sizeof c->family, "%s", f->model_type);

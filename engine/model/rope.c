@@ -42,7 +42,8 @@ static const char *const known_keys[] = {
     "short_factor",
     "mrope_section", // how positions of images are divided; those of text are all equal
     "mrope_interleaved",
-    "finetuned", // written by early yarn models; transformers ignores it
+    "finetuned",   // written by early yarn models; transformers ignores it, and the next one too
+    "attn_factor", // of DeepSeek-R1-0528-Qwen3-8B
 };
 
 static int check_keys(const cJSON *dict, struct err *err) {

@@ -10,7 +10,7 @@ static const char *const variants[] = {
     "gptj_tied",           "xglm_odd",
     "llama_odd",           "olmoe_clip",
     "qwen2_moe_windows",   "deepseek_v3_biases",
-    "deepseek_v3_fp8",
+    "deepseek_v3_fp8",     "granite_hybrid",
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_TOKENS = 40 };
 

@@ -145,6 +145,110 @@ static void reads_published_spellings(void **state) {
     assert_int_equal(model_config_n_params(&c), 331196416);
 }
 
+// What transformers leaves out of a text_config: the keys with the values of their class. gemma-3-4b-it, llava-1.5-7b
+// and pixtral-12b as published.
+static void reads_text_of_few_keys(void **state) {
+    struct model_config c;
+    struct err err;
+    load_ok(&c,
+            "{\"model_type\":\"gemma3\",\"eos_token_id\":[1,106],\"torch_dtype\":\"bfloat16\","
+            "\"vision_config\":{},\"text_config\":{\"hidden_size\":2560,"
+            "\"intermediate_size\":10240,\"model_type\":\"gemma3_text\","
+            "\"num_hidden_layers\":34,\"rope_scaling\":{\"factor\":8.0,\"rope_type\":\"linear\"},"
+            "\"sliding_window\":1024}}");
+    assert_int_equal(c.vocab_size, 262208);
+    assert_int_equal(c.max_positions, 131072);
+    assert_int_equal(c.kinds[0].attention.n_heads, 8);
+    assert_int_equal(c.kinds[0].attention.n_kv_heads, 4);
+    assert_int_equal(c.kinds[0].attention.head_dim, 256);
+    assert_int_equal(window_of(&c, 4), 1024);
+    assert_int_equal(window_of(&c, 5), 0);
+    assert_true(c.ropes[0].inv_freq[0] == 0.125f && c.ropes[1].inv_freq[0] == 1 && c.tied_head);
+    assert_int_equal(model_config_n_params(&c), 3880263168);
+    load_ok(&c, "{\"model_type\":\"llava\",\"text_config\":{\"max_position_embeddings\":4096,"
+                "\"model_type\":\"llama\",\"rms_norm_eps\":1e-05,\"vocab_size\":32064}}");
+    assert_int_equal(model_config_n_params(&c), 6738939904);
+    load_ok(&c, "{\"model_type\":\"llava\",\"text_config\":{\"hidden_size\":5120,\"head_dim\":128,"
+                "\"max_position_embeddings\":1024000,\"model_type\":\"mistral\","
+                "\"num_hidden_layers\":40,\"rope_theta\":1e9,\"sliding_window\":null,"
+                "\"vocab_size\":131072}}");
+    assert_int_equal(c.kinds[0].attention.n_heads, 32);
+    assert_int_equal(c.kinds[0].attention.n_kv_heads, 8);
+    assert_int_equal(c.kinds[0].feed.width, 14336);
+    // A model of text alone has all keys.
+    assert_int_equal(load(&c, "{\"model_type\":\"gemma3_text\",\"hidden_size\":64}", &err),
+                     E_FORMAT);
+}
+
+// Gemma 4's larger models as published: tokens of images attend to later ones, those of text do not.
+static void attention_both_ways_in_images(void **state) {
+    struct model_config c, causal;
+    load_ok(&causal, GEMMA4(""));
+    load_ok(&c, GEMMA4(",\"use_bidirectional_attention\":\"vision\""));
+    assert_memory_equal(&c, &causal, sizeof c);
+    struct err err;
+    assert_int_equal(load(&c, GEMMA4(",\"use_bidirectional_attention\":\"all\""), &err),
+                     E_UNSUPPORTED);
+}
+
+// Qwen2.5-VL and Qwen3-VL as published: their text is a Qwen2 and a Qwen3.
+static void texts_of_qwens_that_see(void **state) {
+    static const char *const pairs[][2] = {
+        {"{\"model_type\":\"qwen2_5_vl\"," SHAPE
+         ",\"use_sliding_window\":false,\"sliding_window\":32,"
+         "\"rope_scaling\":{\"type\":\"mrope\",\"mrope_section\":[2,3,3]},\"vision_config\":{}}",
+         QWEN2("")},
+        {"{\"model_type\":\"qwen2_5_vl\",\"text_config\":{\"model_type\":\"qwen2_5_vl_text\"," SHAPE
+         "}}",
+         QWEN2("")},
+        {"{\"model_type\":\"qwen3_vl\",\"text_config\":{\"model_type\":\"qwen3_vl_text\"," SHAPE
+         ",\"rope_scaling\":{\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],"
+         "\"rope_type\":\"default\"}}}",
+         QWEN3("")},
+    };
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        struct model_config sees, text;
+        load_ok(&sees, pairs[i][0]);
+        load_ok(&text, pairs[i][1]);
+        memcpy(sees.family, text.family, sizeof sees.family);
+        assert_memory_equal(&sees, &text, sizeof sees);
+    }
+}
+
+// granite-4.0-micro as published, and its parts that are not known.
+static void granites_without_mamba(void **state) {
+    struct model_config c;
+    struct err err;
+#define HYBRID(more)                                                                               \
+    "{\"model_type\":\"granitemoehybrid\",\"vocab_size\":320,\"hidden_size\":64,"                  \
+    "\"intermediate_size\":48,\"shared_intermediate_size\":160,\"num_hidden_layers\":2,"           \
+    "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"max_position_embeddings\":512,"         \
+    "\"num_experts_per_tok\":0,\"mamba_n_heads\":8," more "}"
+    load_ok(&c, HYBRID("\"layer_types\":[\"attention\",\"attention\"],\"num_local_experts\":0,"
+                       "\"position_embedding_type\":\"rope\",\"attention_multiplier\":0.5,"
+                       "\"embedding_multiplier\":12,\"logits_scaling\":10"));
+    assert_int_equal(c.kinds[0].feed.width, 160);
+    assert_int_equal(c.kinds[0].attention.rope, 1);
+    assert_true(c.kinds[0].attention.scale == 0.5f && c.embed_scale == 12);
+    load_ok(&c, HYBRID("\"layer_types\":[\"full_attention\",\"full_attention\"],"
+                       "\"num_local_experts\":0,\"position_embedding_type\":\"nope\""));
+    assert_int_equal(c.kinds[0].attention.rope, 0);
+    static const struct {
+        const char *text, *word;
+    } refused[] = {
+        {HYBRID("\"layer_types\":[\"attention\",\"mamba\"],\"num_local_experts\":0"),
+         "'mamba' in layer 1"},
+        {HYBRID("\"num_local_experts\":0"), "'layer_types'"},
+        {HYBRID("\"layer_types\":[\"attention\"],\"num_local_experts\":0"), "1 layers of 2"},
+        {HYBRID("\"layer_types\":[\"attention\",\"attention\"],\"num_local_experts\":8"),
+         "num_local_experts"},
+    };
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+        assert_true(load(&c, refused[i].text, &err) < 0);
+        assert_non_null(strstr(err.text, refused[i].word));
+    }
+}
+
 static void switches_of_the_earlier_families(void **state) {
     struct model_config c;
     load_ok(&c, GPT2(",\"n_inner\":100,\"activation_function\":\"tanh\","
@@ -285,6 +389,10 @@ int main(void) {
         cmocka_unit_test(reads_the_fixtures),
         cmocka_unit_test(reads_the_earlier_fixtures),
         cmocka_unit_test(reads_published_spellings),
+        cmocka_unit_test(reads_text_of_few_keys),
+        cmocka_unit_test(attention_both_ways_in_images),
+        cmocka_unit_test(texts_of_qwens_that_see),
+        cmocka_unit_test(granites_without_mamba),
         cmocka_unit_test(switches_of_the_earlier_families),
         cmocka_unit_test(switches_of_each_family),
         cmocka_unit_test(activations_by_name),

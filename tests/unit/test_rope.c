@@ -107,11 +107,24 @@ static void defaults_of_classes(void **state) {
     near(c.ropes[0].inv_freq[32], 0.01);
 }
 
+// Keys that transformers passes over: the same rotation as without them.
+static void keys_without_effect(void **state) {
+#define YARN(more)                                                                                 \
+    QWEN3(",\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":4.0,"                              \
+          "\"original_max_position_embeddings\":128" more "}")
+    struct model_config c, with;
+    load_ok(&c, YARN(""));
+    load_ok(&with, YARN(",\"attn_factor\":0.8782488562869419,\"finetuned\":true"));
+    assert_memory_equal(&c, &with, sizeof c);
+    assert_true(fabsf(c.ropes[0].scale - 1.13862944f) < 1e-6f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rotary_frequencies),
         cmocka_unit_test(rotary_frequencies_of_a_part),
         cmocka_unit_test(defaults_of_classes),
+        cmocka_unit_test(keys_without_effect),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
