@@ -38,6 +38,19 @@ function licences() {
 /** What boot.js imports, in this order, each in a task of its own. */
 const STARTS = { sanitize: 'src/render/sanitize.js', parser: 'marked', render: 'src/render/markdown.js', app: 'src/main.js' };
 
+/**
+ * What is built into another file: into index.html, where a request of its own would hold up the first paint, or into the chunk
+ * that needs it.
+ * @param {string} file @param {import('esbuild').BuildOptions} options
+ */
+async function inlined(file, options) {
+  const { outputFiles } = await build({ absWorkingDir: here, entryPoints: [file], write: false, minify: true, logLevel: 'warning', ...options });
+  return outputFiles[0].text.trim();
+}
+const styleOf = (file) => inlined(file, { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
+/** A style sheet that a module imports is its text (view/panels.js). */
+const styleAsText = { name: 'style', setup: ({ onLoad }) => onLoad({ filter: /\.css$/ }, async ({ path }) => ({ contents: await styleOf(path), loader: 'text' })) };
+
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
 const script = await build({
@@ -46,6 +59,7 @@ const script = await build({
   outdir: path.resolve(out),
   chunkNames: '[name]-[hash]',
   splitting: true,
+  plugins: [styleAsText],
   charset: 'utf8',
   metafile: true,
   bundle: true,
@@ -55,18 +69,25 @@ const script = await build({
   legalComments: 'none',
   logLevel: 'warning',
 });
-/**
- * What stands inside index.html: with a request of its own it would hold up the first paint.
- * @param {string} file @param {import('esbuild').BuildOptions} options
- */
-async function inlined(file, options) {
-  const { outputFiles } = await build({ absWorkingDir: here, entryPoints: [file], write: false, minify: true, logLevel: 'warning', ...options });
-  return outputFiles[0].text.trim();
+const style = await styleOf('src/style/app.css');
+const { outputs } = script.metafile;
+// esbuild puts its helpers into a chunk of 600 bytes, which every entry imports, used or not. What takes something from them
+// gets a copy instead: no request goes for next to nothing.
+const helpers = Object.keys(outputs).find((file) => !outputs[file].entryPoint && !Object.keys(outputs[file].inputs).length);
+if (helpers) {
+  const renamed = (names) => names.split(',').map((name) => name.split(' as '));
+  const body = readFileSync(path.join(here, helpers), 'utf8').trim().replace(/export\{([^}]*)\};$/, (_, names) => `return{${renamed(names).map(([own, as]) => `${as}:${own}`)}}`);
+  const import_ = new RegExp(`import(?:\\{([^}]*)\\}from)?"\\./${path.basename(helpers)}";`);
+  rmSync(path.join(here, helpers));
+  delete outputs[helpers];
+  for (const [file, { imports }] of Object.entries(outputs)) {
+    const text = readFileSync(path.join(here, file), 'utf8');
+    writeFileSync(path.join(here, file), text.replace(import_, (_, names) => (names ? `const{${renamed(names).map(([as, own]) => `${as}:${own}`)}}=(()=>{${body}})();` : '')));
+    outputs[file].imports = imports.filter((chunk) => chunk.path !== helpers);
+  }
 }
-const style = await inlined('src/style/app.css', { bundle: true, target: ['chrome123', 'firefox120', 'safari17.5'] });
 // A start whose module other chunks import, too, is a file of some 200 bytes that only imports the module's chunk: boot.js
 // gets the chunk instead.
-const { outputs } = script.metafile;
 const starts = Object.keys(STARTS).map((name) => {
   const entry = Object.keys(outputs).find((file) => path.basename(file) === `${name}.js`);
   const source = outputs[entry].entryPoint;

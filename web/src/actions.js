@@ -53,7 +53,7 @@ export function connect() {
         if (shared) return authorise(shared);
       }
       // During an attempt the banner stays as it was, so that it does not flicker.
-      const shown = phase === 'connecting' && state.connection.everOpen ? 'waiting' : phase;
+      const shown = phase === 'connecting' && (state.connection.everOpen || state.connection.phase === 'waiting') ? 'waiting' : phase;
       for (const chat of state.chats.values()) chat.opened = false;
       return setConnection({ phase: shown, retryAt, message });
     },

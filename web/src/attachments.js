@@ -32,7 +32,7 @@ function decode(bytes) {
 }
 
 /** @param {string} name @param {string} text @returns {Attachment} */
-const attachment = (name, text) => ({ name, text, bytes: new TextEncoder().encode(text).length, tokens: estimateTokens(text) });
+export const attachment = (name, text) => ({ name, text, bytes: new TextEncoder().encode(text).length, tokens: estimateTokens(text) });
 
 /** The text of a file that is no session. @param {File} file @returns {Promise<Attachment>} rejects with a sentence for the user */
 export async function readFile(file) {

@@ -3,7 +3,7 @@
 import { connect, showAddress } from './actions.js';
 import { h, iconButton, setText } from './dom.js';
 import { askImport } from './files.js';
-import { notLoaded, part, withPanels } from './late.js';
+import { notLoaded, part } from './late.js';
 import './notify.js';
 import { renderBlocks } from './render/markdown.js';
 import { blocksOf } from './render/markup.js';
@@ -32,7 +32,6 @@ function startPage() {
       connectionState,
       iconButton('upload', t('Import chats from files'), { onclick: askImport }),
       iconButton('keyboard', t('Keyboard shortcuts'), { onclick: openShortcuts }),
-      iconButton('gear', t('Settings'), { onclick: () => withPanels(({ openSettings }) => openSettings('page')) }),
     ),
     h('div', { class: 'scrim', onclick: closeDrawer }),
     h('main', null, header, serverView, banner, transcript, h('div', { class: 'toast-place' }, toasts), composer),

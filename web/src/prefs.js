@@ -4,6 +4,7 @@
 
 const PREFIX = 'parley.';
 const MAX_DRAFTS = 50;
+const MAX_FILES = 10; // sessions with files that were not sent
 const MAX_SEEN = 500;
 
 /** @typedef {{memory_len?: number, session_len?: number, sink_len?: number, system?: string,
@@ -162,6 +163,20 @@ export function setDraft(id, text) {
   write('drafts', Object.fromEntries(entries));
 }
 
+/** @returns {Record<string, Array<{name: string, text: string}>>} */
+const allFiles = () => readAgain('draft-files', {}) ?? {};
+
+/** The files of a session's unsent message. @param {string} id */
+export const draftFiles = (id) => allFiles()[id || 'new'] ?? [];
+
+/** @param {string} id @param {Array<{name: string, text: string}>} files */
+export function setDraftFiles(id, files) {
+  const { [id || 'new']: _, ...rest } = allFiles();
+  const entries = Object.entries(rest).slice(-MAX_FILES + 1);
+  if (files.length) entries.push([id || 'new', files]);
+  write('draft-files', entries.length ? Object.fromEntries(entries) : undefined);
+}
+
 /** @returns {Record<string, any[]>} */
 function allUnsent() {
   const value = readAgain('unsent', /** @type {Record<string, any[]>} */ ({}));
@@ -245,6 +260,7 @@ export function forgetUser() {
   setToken('');
   write('drafts', undefined);
   write('unsent', undefined);
+  write('draft-files', undefined);
   write('links', undefined);
   write('closed-folders', undefined);
 }

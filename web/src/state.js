@@ -9,7 +9,7 @@
 // moves the head, the page shortens its path or asks for the new one.
 import { plainExcerpt } from './excerpt.js';
 import { onFrame, runNow } from './frame.js';
-import { chosenModel, newSession, setUnsent, unsent } from './prefs.js';
+import { chosenModel, newSession, setDraftFiles, setUnsent, unsent } from './prefs.js';
 import { t } from './text.js';
 import { adoptTurn } from './turns.js';
 
@@ -263,6 +263,7 @@ function listSession(session) {
 /** @param {string} id */
 export function sessionRemoved(id) {
   for (const { key } of unsent(id)) setUnsent(id, key, null);
+  setDraftFiles(id, []);
   state.sessions.delete(id);
   state.chats.delete(id);
   setList({ ids: state.list.ids.filter((other) => other !== id) });

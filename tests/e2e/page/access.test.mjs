@@ -300,6 +300,24 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await fits('a refused message');
   });
 
+longTest('axe finds nothing in the drawer over a long list of chats', async (t) => {
+  const page = await newPage(t, await newContext(t, { ...calm, viewport: { width: 320, height: 640 } }));
+  const fake = new FakeSession([['Hello', 'Hi']]);
+  fake.others = Array.from({ length: 40 }, (_, i) => ({ ...fake.session, id: `other-${i}`, title: `Chat ${i}` }));
+  await page.routeWebSocket(/\/ws$/, (socket) => fake.connect(socket));
+  await page.goto(`${server.url}/#s=fake`);
+  await page.click('.header [data-toggle=sidebar]');
+  await page.waitForFunction(() => document.querySelectorAll('.item').length > 40);
+  await axeFindsNothing(page, 'a long list', everyRule);
+});
+
+longTest('on a telephone an empty chat shows all suggestions above the message field', async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 320, height: 640 } });
+  await page.waitForSelector('.suggestion');
+  const [last, field] = await page.evaluate(() => [[...document.querySelectorAll('.suggestion')].at(-1).getBoundingClientRect().bottom, document.querySelector('.composer').getBoundingClientRect().top]);
+  assert.ok(last <= field, `${last} and ${field}`);
+});
+
 longTest('axe finds nothing before the server has answered for the first time', async (t) => {
   const page = await newPage(t, await newContext(t, calm), { expected: [/WebSocket/] });
   await page.routeWebSocket(/\/ws$/, (socket) => socket.close());

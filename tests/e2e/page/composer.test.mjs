@@ -107,6 +107,15 @@ longTest('the buttons below an answer stand at its left edge, also while it grow
   for (const x of places) assert.ok(x === places[0] && x <= left, `${x}, prose at ${left}`);
 });
 
+longTest('the versions of an earlier answer stand at its left edge, where its buttons only come with the pointer', async (t) => {
+  const page = await newPage(t, await newContext(t));
+  await FakeSession.route(page, [['One', 'First.', { parent: null, siblings: [0, 2], inputs: [1, 1] }], ['Two', 'Second.']]);
+  await page.goto(`${server.url}/#s=fake`);
+  await settled(page, 2);
+  const [prose, versions] = await Promise.all(['.prose', '.assistant .versions'].map((one) => page.locator(`.turn[data-turn="0"] ${one}`).boundingBox()));
+  assert.ok(Math.abs(versions.x - prose.x) < 12, `${versions.x}, prose at ${prose.x}`);
+});
+
 longTest('they stand there also where an answer has versions and can go on', async (t) => {
   const page = await newPage(t, await newContext(t));
   await FakeSession.route(page, [['One', 'First.'], ['Two', 'Second', { finish_reason: 'length', parent: 0, siblings: [1, 2], inputs: [1, 1] }]]);

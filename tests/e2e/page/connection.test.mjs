@@ -224,6 +224,7 @@ longTest('a tab opened beside it has the token too; the name is shown; signing o
   assert.equal(await other.locator('.connection').getAttribute('href'), null, 'the figures are not hers to see');
   await other.fill('#message', 'not for the next user');
   await page.click('[aria-label="Settings"]');
+  await page.click('#tab-page');
   await page.waitForSelector('dialog:has-text("Signed in as anna.")');
   await page.click('button:has-text("Sign out")');
   for (const one of [page, other]) {
@@ -299,6 +300,25 @@ longTest('why nothing comes, and when to come again, is said where one looks', a
   }
   fake.delta(' upon a time');
   await stalled.waitFor({ state: 'hidden' });
+});
+
+longTest('while the first connection is tried again and again, the page says so without a pause', async (t) => {
+  const page = await newPage(t, await newContext(t), { expected: [/WebSocket/] });
+  let attempts = 0;
+  await page.routeWebSocket(/\/ws$/, (socket) => {
+    attempts++;
+    socket.close();
+  });
+  await page.goto(`${(await Server.start(t)).url}/#s=none`);
+  await page.waitForSelector('.banner:visible');
+  assert.equal(await page.locator('.title').innerText(), 'Loading…', 'a chat whose title is not known yet is no new one');
+  await page.evaluate(() => {
+    window.hidden = 0;
+    new MutationObserver(() => (window.hidden += document.querySelector('.banner').hidden)).observe(document.querySelector('.banner'), { attributes: true });
+  });
+  const before = attempts;
+  await until('two attempts', () => attempts >= before + 2);
+  assert.equal(await page.evaluate(() => window.hidden), 0);
 });
 
 longTest('a socket that is closed as it opens says no hello', async (t) => {

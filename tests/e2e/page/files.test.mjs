@@ -161,3 +161,41 @@ longTest('a phone shows that a message seems too long', async (t) => {
   const [text, send] = await Promise.all([hint.boundingBox(), page.locator('button.send').boundingBox()]);
   assert.ok(text.height >= 12 && text.x >= 0 && text.x + text.width <= 320 && text.y + text.height <= send.y, JSON.stringify([text, send]));
 });
+
+test('who edits a message keeps its files, or removes them; the words alone are edited', async (t) => {
+  const page = await openPage(t, server, { hash: await hash(t) });
+  await choose(page, ['one.txt', 'text/plain', 'first'], ['two.txt', 'text/plain', 'second']);
+  await page.fill('#message', 'What is this?');
+  await page.press('#message', 'Enter');
+  await settled(page, 1);
+  await page.press('#message', 'ArrowUp');
+  assert.equal(await page.inputValue('.editor textarea'), 'What is this?');
+  assert.deepEqual(await page.locator('.editor .file-name').allInnerTexts(), ['one.txt', 'two.txt']);
+  await page.click('.editor [aria-label="Remove one.txt"]');
+  await page.fill('.editor textarea', 'And this?');
+  await page.press('.editor textarea', 'Enter');
+  await page.waitForSelector('.versions');
+  await settled(page, 1);
+  assert.equal((await turnsOf(server, sessionOf(page)))[0].input.content, 'File: two.txt\n```\nsecond\n```\n\nAnd this?');
+});
+
+test('files that were not sent outlive a reload, and come back as files from a message that was refused', async (t) => {
+  const { id } = await prepareSession(t, server, { session_len: 200, memory_len: 200 });
+  const page = await openPage(t, server, { hash: `#s=${id}` });
+  await choose(page, ['long.txt', 'text/plain', 'word '.repeat(300).trim()]);
+  await page.waitForSelector('.file-chips .file-name');
+  await page.fill('#message', 'Well?');
+  await page.reload();
+  await page.waitForSelector('.file-chips .file-name:text-is("long.txt")');
+  await page.waitForFunction(() => document.querySelector('#message').value === 'Well?');
+  await page.click('button.send');
+  await page.waitForSelector('.pending .problem');
+  assert.equal(await page.locator('.file-chips:visible').count(), 0);
+  await page.click('.pending button:text-is("Edit")');
+  await page.waitForSelector('.file-chips .file-name:text-is("long.txt")');
+  assert.equal(await page.inputValue('#message'), 'Well?');
+  await page.click('[aria-label="Remove long.txt"]');
+  await page.reload();
+  await page.waitForFunction(() => document.querySelector('#message').value === 'Well?');
+  assert.equal(await page.locator('.file-chips:visible').count(), 0);
+});

@@ -97,7 +97,7 @@ longTest('without storage the page works', { skip }, async (t) => {
 
 longTest('settings keep the focus inside and give it back', { skip }, async (t) => {
   const page = await openPage(t, server);
-  await page.focus('.sidebar-foot [aria-label=Settings]');
+  await page.focus('.header [aria-label=Settings]');
   await page.keyboard.press('Enter');
   await page.waitForSelector('.settings[open]');
   for (let i = 0; i < 3; i++) {
@@ -125,7 +125,7 @@ longTest('the page itself never scrolls: an edited message and its versions stay
 longTest('scrollbars have the colours of the theme wherever the page scrolls', { skip }, async (t) => {
   const page = await openPage(t, server, { hash: '#/server' });
   await page.waitForSelector('.tile dd');
-  await page.click('.sidebar-foot [aria-label=Settings]');
+  await page.click('.header [aria-label=Settings]');
   await page.waitForSelector('.settings[open]');
   const colours = await page.evaluate(() =>
     [...document.querySelectorAll('.scroller, .session-list, .tiles, .settings .panel, pre')].map((one) => [one.className, getComputedStyle(one).scrollbarColor]));

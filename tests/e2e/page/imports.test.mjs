@@ -131,7 +131,8 @@ longTest('several sessions are exported into one file, which another server take
   }
   const page = await openPage(t, server, { acceptDownloads: true });
   const manage = async () => {
-    await page.click('.sidebar-foot [aria-label=Settings]');
+    await page.click('.header [aria-label=Settings]');
+    await page.click('#tab-page');
     await page.click('.settings button:has-text("Export or delete several")');
     for (const title of ['First of many', 'Second of many']) await page.check(`.manage-dialog label:has-text("${title}") input`);
     await page.waitForSelector('.manage-dialog [role=status]:has-text("2 chosen")');

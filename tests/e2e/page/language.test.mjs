@@ -127,7 +127,7 @@ test('a German browser gets a German page, down to its numbers; the choice of a 
   await page.keyboard.press('Control+Slash');
   assert.match(await page.locator('.shortcut-list').innerText(), /Strg\s*Umschalt\s*Rücktaste/);
   await page.keyboard.press('Escape');
-  await page.click('.header [aria-label="Einstellungen dieses Chats"]');
+  await page.click('.header [aria-label="Einstellungen"]');
   assert.match(await page.locator('.settings .facts-list').innerText(), /Zustand\s+(ruhend|aktiv)/);
   await page.keyboard.press('Escape');
   assert.match(await page.getAttribute('.header .model', 'title'), /\d\u00a0Mio\. Parameter/);
@@ -139,7 +139,8 @@ test('a German browser gets a German page, down to its numbers; the choice of a 
   assert.match(await page.locator('.inspector .panel').innerText(), /, Endtoken/);
   await page.keyboard.press('Escape');
   const id = sessionOf(page);
-  await page.click('.sidebar [aria-label="Einstellungen"]');
+  await page.click('.header [aria-label="Einstellungen"]');
+  await page.click('#tab-page');
   assert.equal(await page.inputValue('#language'), 'auto');
   await page.selectOption('#language', 'en');
   await page.waitForNow(() => document.documentElement.lang === 'en');
@@ -150,7 +151,8 @@ test('a German browser gets a German page, down to its numbers; the choice of a 
   await other.goto(`${server.url}/#s=${id}`);
   await connected(other);
   assert.equal((await words(other)).language, 'en');
-  await other.click('.sidebar [aria-label="Settings"]');
+  await other.click('.header [aria-label="Settings"]');
+  await other.click('#tab-page');
   await other.selectOption('#language', 'auto');
   await other.waitForNow(() => document.documentElement.lang === 'de');
 });

@@ -7,7 +7,7 @@ import { FakeSession } from './fake_session.mjs';
 const server = await sharedServer();
 const LOST = [/Failed to load resource/, /WebSocket connection/];
 const CODE = '```c\nint main(void) { return 0; }\n```\n';
-const settings = '.sidebar-foot [aria-label=Settings]';
+const settings = '.header [aria-label=Settings]';
 
 /** A page on which a part of the script does not load, or not yet, until `gate.open()`. */
 async function gated(t, part, { failing }) {

@@ -57,8 +57,10 @@ test('two models: the empty chat has a list; the header and the session show the
   const list = (await again.request({ type: 'session.list' })).sessions;
   assert.deepEqual(list.map(({ model, n_turns }) => [model, n_turns]).sort(), [['demo-model', 2], ['other-model', 1]]);
   // The choice holds for the next session too, also after a reload.
+  const mark = () => page.locator('.header .model').evaluate((button) => getComputedStyle(button, '::after').content);
   await page.click('.new-button');
   await page.waitForSelector('.header .model:has-text("other-model")');
+  assert.notEqual(await mark(), 'none', 'a choice looks like one');
   assert.equal(await page.inputValue('#fresh-model'), 'other-model');
   await page.reload();
   await page.waitForSelector('.header .model:has-text("other-model")');

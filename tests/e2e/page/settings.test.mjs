@@ -11,7 +11,11 @@ async function sessionState(id) {
   await client.close();
   return session;
 }
-const open = (page) => page.click('.header [aria-label^="Settings"]');
+const open = (page) => page.click('.header [aria-label=Settings]');
+async function ofPage(page) {
+  await open(page);
+  await page.click('#tab-page');
+}
 const save = async (page) => {
   await page.click('.settings button[type=submit]');
   await page.waitForSelector('.settings', { state: 'detached' });
@@ -133,7 +137,7 @@ longTest('text size, width and what Enter does are chosen for this browser', asy
   assert.equal(await size(), '16px');
   await page.setViewportSize({ width: 1600, height: 800 });
   const narrow = await width();
-  await page.click('.sidebar-foot [aria-label=Settings]');
+  await ofPage(page);
   await page.check('input[name=text-size][value=large]', { force: true });
   assert.equal(await size(), '19px');
   const large = await width();
@@ -188,7 +192,7 @@ longTest('an answer that ends in the background is told by the title, and by a n
   };
   await answer(20000);
   assert.deepEqual(await page.evaluate(() => [window.asked, window.notes]), [0, []], 'nothing is asked or told unasked');
-  await page.click('.sidebar-foot [aria-label=Settings]');
+  await ofPage(page);
   await page.click('#notifies');
   await page.waitForSelector('.settings [role=status]:has-text("blocks notifications")');
   assert.equal(await page.isChecked('#notifies'), false);
@@ -227,13 +231,13 @@ test('the theme is kept, from before the first paint', async (t) => {
   const page = await openPage(t, server, { colorScheme: 'light' });
   const background = () => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
   const light = await background();
-  await page.click('.sidebar-foot [aria-label=Settings]');
+  await ofPage(page);
   await page.check('input[name=theme][value=dark]', { force: true });
   const dark = await background();
   assert.notEqual(dark, light);
   await page.reload();
   assert.equal(await background(), dark);
-  await page.click('.sidebar-foot [aria-label=Settings]');
+  await ofPage(page);
   await page.check('input[name=theme][value=auto]', { force: true });
   assert.equal(await background(), light);
   await page.keyboard.press('Escape');
@@ -241,8 +245,22 @@ test('the theme is kept, from before the first paint', async (t) => {
   assert.equal(await background(), dark);
 });
 
-longTest('the settings of the session and of the page have icons of their own', async (t) => {
+test('one button leads to all settings, and to those of what is shown first', async (t) => {
   const page = await openPage(t, server);
-  const iconOf = (place, label) => page.locator(`${place} [aria-label="${label}"] svg`).getAttribute('class');
-  assert.notEqual(await iconOf('.header', 'Settings of new chats'), await iconOf('.sidebar', 'Settings'));
+  assert.equal(await page.locator('[aria-label^=Settings]').count(), 1);
+  const opensAt = async (name) => {
+    await open(page);
+    assert.equal(await page.locator('.settings [role=tab][aria-selected=true]').innerText(), name);
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.settings', { state: 'detached' });
+  };
+  await opensAt('New chats');
+  await page.click('.connection');
+  await page.waitForSelector('.tile');
+  await opensAt('This page');
+  await page.click('.new-button');
+  await page.fill('#message', 'Hello.');
+  await page.press('#message', 'Enter');
+  await settled(page, 1);
+  await opensAt('This chat');
 });

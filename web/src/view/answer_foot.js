@@ -135,9 +135,9 @@ function factsOf(answer, full) {
   const goesOn = !!answer.goes_on;
   const given = wasGiven(answer) && !goesOn;
   if (wasSentBack(answer))
-    facts.push([t('Sent back by the client'), t('The answer of turn {0} as the client sent it back with its conversation', answer.branch?.edited)]);
+    facts.push([t('Sent back by the client'), t('The answer as the client sent it back with its conversation')]);
   else if (wasWritten(answer)) facts.push([t('Copied'), t('Brought as text from another conversation')]);
-  else if (given || (goesOn && wasGiven(answer))) facts.push([t('Edited'), t('Written by a user in place of the answer of turn {0}', answer.branch?.edited), 'fact-end']);
+  else if (given || (goesOn && wasGiven(answer))) facts.push([t('Edited'), t('Written by a user in place of the model’s answer'), 'fact-end']);
   if (done && !given && answer.finish_reason && ENDS[answer.finish_reason] && !answer.error)
     facts.push([full && answer.finish_reason === 'length' ? t('Chat full') : ENDS[answer.finish_reason], t('Finish reason: {0}', ENDS[answer.finish_reason]), 'fact-end']);
   if (answer.n_output) facts.push([plural(answer.n_output, 'token'), goesOn && wasGiven(answer) ? t('Tokens of the model’s part') : t('Tokens in the answer')]);

@@ -155,7 +155,7 @@ subscribe('selection', () => {
   sendsTo = '';
   // A new chat that has just become a session keeps its unsent text.
   const begun = shownFor === '' && currentChat()?.local;
-  if (begun) moveFiles(id);
+  if (begun) moveFiles('', id);
   if (!begun) {
     keepDraft();
     field.value = draft(id);

@@ -1,12 +1,13 @@
 // @ts-check
 // The files that the next message will contain, above the message field; and those of a message that was sent.
-import { filesOf, readFile } from '../attachments.js';
+import { attachment, filesOf, readFile } from '../attachments.js';
 import { h, icon, iconButton } from '../dom.js';
 import { onFilesDropped } from '../files.js';
 import { plural, size } from '../format.js';
+import { draftFiles, setDraftFiles } from '../prefs.js';
 import { state, subscribe, touch } from '../state.js';
 import { t } from '../text.js';
-import { field } from './message_field.js';
+import { addMessage, field } from './message_field.js';
 import { toast } from '../notices.js';
 
 /** @typedef {import('../attachments.js').Attachment} Attachment */
@@ -20,45 +21,62 @@ let reading = 0;
 export const fileChips = h('ul', { class: 'file-chips', 'aria-label': t('Files in this message'), hidden: true });
 const key = () => state.current ?? '';
 
-/** @returns {Attachment[]} of the next message */
-export const chosenFiles = () => chosen.get(key()) ?? [];
+/** The files of a session's next message; the browser keeps them, like its text. @returns {Attachment[]} */
+export function chosenFiles(session = key()) {
+  let files = chosen.get(session);
+  if (!files) chosen.set(session, (files = draftFiles(session).map(({ name, text }) => attachment(name, text))));
+  return files;
+}
+/** @param {string} session @param {Attachment[]} files */
+function choose(session, files) {
+  if (!files.length && !chosenFiles(session).length) return;
+  chosen.set(session, files);
+  setDraftFiles(session, files.map(({ name, text }) => ({ name, text })));
+  draw();
+  touch('chat');
+}
 export const readingFiles = () => reading > 0;
 
 /** @param {Attachment} file @returns {string} */
 const figures = ({ bytes, tokens }) => t('{0}, about {1}', size(bytes), plural(tokens, 'token'));
 
-export function clearFiles() {
-  chosen.delete(key());
-  draw();
+export const clearFiles = () => choose(key(), []);
+
+/** The new chat has become a session; or a session is continued in a new chat. @param {string} from @param {string} to */
+export function moveFiles(from, to) {
+  const files = chosenFiles(from);
+  choose(from, []);
+  choose(to, [...chosenFiles(to), ...files]);
 }
 
-/** The new chat has become a session. @param {string} id */
-export function moveFiles(id) {
-  const files = chosen.get('');
-  chosen.delete('');
-  if (files) chosen.set(id, files);
+/** Puts a message that was not sent back into the field, its files above it. @param {string} content */
+export function takeBack(content) {
+  const { files, words } = filesOf(content);
+  choose(key(), [...chosenFiles(), ...files]);
+  if (words) addMessage(words);
+  else field.focus();
 }
+
+/** A file that can be removed. @param {Attachment} file @param {() => void} remove */
+export const fileChip = (file, remove) =>
+  h(
+    'li',
+    { class: 'file-chip' },
+    icon('file'),
+    h('span', { class: 'file-name', title: file.name, dir: 'auto' }, file.name),
+    h('span', { class: 'file-figures' }, figures(file)),
+    iconButton('close', t('Remove {0}', file.name), { onclick: remove }),
+  );
 
 function draw() {
   const files = chosenFiles();
   fileChips.hidden = !files.length && !reading;
   fileChips.replaceChildren(
     ...files.map((file) =>
-      h(
-        'li',
-        { class: 'file-chip' },
-        icon('file'),
-        h('span', { class: 'file-name', title: file.name, dir: 'auto' }, file.name),
-        h('span', { class: 'file-figures' }, figures(file)),
-        iconButton('close', t('Remove {0}', file.name), {
-          onclick() {
-            chosen.set(key(), chosenFiles().filter((other) => other !== file));
-            draw();
-            touch('chat');
-            field.focus();
-          },
-        }),
-      ),
+      fileChip(file, () => {
+        choose(key(), chosenFiles().filter((other) => other !== file));
+        field.focus();
+      }),
     ),
     ...(reading ? [h('li', { class: 'file-chip', role: 'status' }, t('Reading…'))] : []),
   );
@@ -77,7 +95,7 @@ export async function addFiles(files) {
         const most = state.connection.limits.message_bytes ?? Infinity;
         const bytes = new TextEncoder().encode(JSON.stringify(read.text)).length;
         if (bytes > most - 1000) throw new Error(t('“{0}” is too long: {1}, and a message can have {2}.', read.name, size(bytes), size(most)));
-        chosen.set(session, [...(chosen.get(session) ?? []), read]);
+        choose(session, [...chosenFiles(session), read]);
       } catch (error) {
         toast(error instanceof Error ? error.message : String(error), 'error');
       }
@@ -103,6 +121,7 @@ field.addEventListener('paste', (event) => {
   addFiles(files);
 });
 subscribe('selection', draw);
+draw();
 
 /** A file of a message that was sent: its name, and its text on demand. @param {Attachment} file */
 function sentFile(file) {
@@ -123,6 +142,6 @@ function sentFile(file) {
 
 /** @param {string} content @returns {{chips: HTMLElement | null, words: string}} */
 export function sentFiles(content) {
-  const { files, words } = content.startsWith('File: ') ? filesOf(content) : { files: [], words: content };
+  const { files, words } = filesOf(content);
   return { chips: files.length ? h('div', { class: 'sent-files' }, ...files.map(sentFile)) : null, words };
 }

@@ -7,6 +7,7 @@ import { setChosenModel } from '../prefs.js';
 import { currentChat, currentSession, nextChat, nextModel, setFresh, state, subscribe } from '../state.js';
 import { t } from '../text.js';
 import { exchangesOf, joined } from '../turns.js';
+import { moveFiles } from './file_chips.js';
 import { addMessage, field } from './message_field.js';
 
 const MARK = 'This continues an earlier conversation. Its latest messages:'; // for the model
@@ -42,6 +43,7 @@ export function continueElsewhere() {
   const text = field.value;
   field.value = '';
   show(null);
+  moveFiles(session.id, '');
   setFresh({ system: parts.length ? compose() : before, model: session.model, sampling: session.sampling });
   if (text.trim()) addMessage(text.trim());
   else field.focus();

@@ -23,8 +23,8 @@ const menu = iconButton('more', t('Chat menu'), {
       sessionMenu(menu, session.id, () => renameInPlace(title, session, 'title-rename', () => menu.focus()));
   },
 });
-const settings = iconButton('sliders', t('Settings of this chat'), {
-  onclick: () => withPanels(({ openSettings }) => openSettings(currentSession() ? 'session' : 'new')),
+const settings = iconButton('gear', t('Settings'), {
+  onclick: () => withPanels(({ openSettings }) => openSettings(state.view === 'server' ? 'page' : currentSession() ? 'session' : 'new')),
 });
 
 const back = iconButton('left', t('Back to the chat'), { hidden: true, onclick: () => (history.length > 1 ? history.back() : startNew()) });
@@ -55,7 +55,6 @@ function draw() {
   const session = currentSession();
   const known = session ? model(session.model) : nextModel();
   const server = state.view === 'server';
-  settings.hidden = server;
   back.hidden = !server;
   if (server) {
     setText(title, t('Server'));
@@ -65,9 +64,19 @@ function draw() {
     document.title = `${title.textContent} · Parley`;
     return;
   }
-  const name = session ? titleOf(session) : currentChat()?.phase === 'failed' ? t('Chat not loaded') : state.fresh.folder ? t('New chat in {0}', state.fresh.folder) : t('New chat');
+  const chat = currentChat();
+  const phase = chat && !chat.local ? chat.phase : '';
+  const name = session
+    ? titleOf(session)
+    : phase === 'failed'
+      ? t('Chat not loaded')
+      : phase === 'loading'
+        ? t('Loading…')
+        : state.fresh.folder
+          ? t('New chat in {0}', state.fresh.folder)
+          : t('New chat');
   setText(title, name);
-  setText(modelName, session?.model ?? known?.name ?? '');
+  setText(modelName, session?.model ?? (phase ? '' : (known?.name ?? '')));
   modelName.setAttribute('aria-label', t('Model: {0}', modelName.textContent));
   modelName.hidden = !modelName.textContent;
   modelName.disabled = !(session ? session.state !== 'closed' && session.n_turns : state.connection.models.length > 1);
@@ -75,9 +84,6 @@ function draw() {
     ? t('{0}, {1} parameters, {2}', known.family, parameters(known.n_params), known.backend)
     : '';
   menu.hidden = !session;
-  const label = session ? t('Settings of this chat') : t('Settings of new chats');
-  settings.setAttribute('aria-label', label);
-  settings.title = label;
   document.title = `${titleMark(session)}${state.current && session ? `${name} · ` : ''}Parley`;
 }
 for (const topic of /** @type {const} */ (['selection', 'session', 'connection', 'chat', 'prefs']))

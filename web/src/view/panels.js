@@ -1,5 +1,8 @@
 // @ts-check
-// What opens beside or over the conversation, and the dashboard. Loads late (late.js).
+// What opens beside or over the conversation, and the dashboard, with their style sheet. Loads late (late.js).
+// @ts-expect-error its text, minified (build.mjs)
+import style from '../style/late.css';
+
 export { exportSession } from '../exports.js';
 export { saveCode } from './code_file.js';
 export { figures } from './dashboard.js';
@@ -15,3 +18,7 @@ export { openSettings } from './settings.js';
 export { offer } from './slash.js';
 export { showShared } from './shared.js';
 export { openTree } from './tree.js';
+
+const sheet = new CSSStyleSheet();
+sheet.replaceSync(style);
+document.adoptedStyleSheets = [...document.adoptedStyleSheets, sheet];

@@ -7,7 +7,7 @@ import { currentChat, state } from '../state.js';
 import { t } from '../text.js';
 import { bubble } from './bubble.js';
 import { continueElsewhere } from './fresh.js';
-import { addMessage } from './message_field.js';
+import { takeBack } from './file_chips.js';
 
 /** @typedef {import('../state.js').Pending} Pending */
 
@@ -23,20 +23,20 @@ function buttonsOf(pending, waits = false) {
       !!currentChat()?.turns.length &&
       button(t('Continue in a new chat'), () => {
         discard(key);
-        addMessage(content);
+        takeBack(content);
         continueElsewhere(); // takes the message along
       }),
     fitsNewSession(pending) &&
       button(t('New chat'), () => {
         discard(key);
         show(null);
-        addMessage(content);
+        takeBack(content);
       }),
     button(
       t('Edit'),
       () => {
         discard(key);
-        addMessage(content);
+        takeBack(content);
       },
       'quiet',
     ),

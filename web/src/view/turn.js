@@ -2,7 +2,7 @@
 // One exchange: the message, the growing answer and the line below it. Includes turns that continue the answer.
 import { sentence } from '../actions.js';
 import { answerInstead, sayInstead } from '../branching.js';
-import { h, icon, iconButton, setAttribute, setText } from '../dom.js';
+import { h, icon, iconButton, newMemo, setAttribute, setText } from '../dom.js';
 import { count, plural } from '../format.js';
 import { AnswerView } from '../render/answer.js';
 import { cancel } from '../sending.js';
@@ -11,7 +11,8 @@ import { joined, wordingsOf } from '../turns.js';
 import { AnswerFoot } from './answer_foot.js';
 import { bubble } from './bubble.js';
 import { messageEditor } from './message_editor.js';
-import { field, writeMessage } from './message_field.js';
+import { takeBack } from './file_chips.js';
+import { field } from './message_field.js';
 import { toast } from '../notices.js';
 import { versionSwitch, WHAT } from './versions.js';
 
@@ -54,8 +55,8 @@ export class TurnView {
     this.parts = ''; // the numbers of the turns in it
     this.fed = 0;
     this.finished = false;
-    /** @type {string | null | undefined} */
-    this.shownInput = undefined;
+    this.inputMemo = newMemo();
+    this.edits = 0; // each leaves the message to be drawn again
     /** @type {import('./message_editor.js').Editor | null} */
     this.editor = null;
     /** @type {HTMLElement | null | undefined} */
@@ -122,9 +123,13 @@ export class TurnView {
     const editable = this.place.branching && !waits && (input.content ?? input.text) !== undefined;
     const wordings = this.place.branching ? wordingsOf(this.turn) : { all: [], at: 0 };
     const several = wordings.all.length > 1;
-    const shown = `${waits} ${editable} ${this.place.busy} ${several && `${this.place.busy} ${wordings.at} ${wordings.all}`} ${text}`;
-    if (shown === this.shownInput || this.editor) return;
-    this.shownInput = shown;
+    if (this.editor) return;
+    this.inputMemo([this.edits, waits, editable, this.place.busy, several && wordings, text], () => this.#drawInput(text, { waits, editable, wordings: several ? wordings : null }));
+  }
+
+  /** @param {string | null} text @param {{waits: boolean, editable: boolean, wordings: {all: number[], at: number} | null}} how */
+  #drawInput(text, { waits, editable, wordings }) {
+    const { input } = this.turn;
     const raw = input.content === undefined && text !== null;
     this.user.classList.toggle('raw', raw);
     this.user.replaceChildren(
@@ -140,7 +145,7 @@ export class TurnView {
         ),
         bubble(text ?? t('Queued message')),
       ),
-      ...(several ? [versionSwitch(WHAT.message, wordings.all, wordings.at, this.place.busy)] : []),
+      ...(wordings ? [versionSwitch(WHAT.message, wordings.all, wordings.at, this.place.busy)] : []),
       ...(raw && !input.continue ? [h('div', { class: 'queued' }, t('Raw input'))] : []),
       ...(waits
         ? [
@@ -182,7 +187,7 @@ export class TurnView {
     this.editor.setBusy(this.place.busy);
     this.user.replaceChildren(this.editor.element);
     const area = this.editor.element.querySelector('textarea');
-    area?.setSelectionRange(text.length, text.length);
+    area?.setSelectionRange(area.value.length, area.value.length);
     area?.focus();
     this.user.scrollIntoView({ block: 'nearest' });
   }
@@ -226,7 +231,7 @@ export class TurnView {
   #leaveEditor(focus) {
     if (!this.editor) return;
     this.editor = null;
-    this.shownInput = undefined;
+    this.edits++;
     this.#updateInput();
     const button = this.user.querySelector('[data-action=edit]');
     (focus ?? (button instanceof HTMLElement ? button : field)).focus({ preventScroll: true });
@@ -236,7 +241,7 @@ export class TurnView {
   leave(path) {
     const text = this.editor?.changed() ? this.editor.text() : '';
     if (!text || field.value || path.some((turn) => turn.parent === this.turn.parent && said(turn.input) === text)) return;
-    writeMessage(text);
+    takeBack(text);
     toast(t('The message you were editing is no longer in this conversation. Your text is in the message field.'));
   }
 
