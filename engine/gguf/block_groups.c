@@ -1,5 +1,7 @@
 // See block_groups.h. Layouts of blocks: block_types.c.
 #include "engine/gguf/block_groups.h"
+#include "engine/gguf/block_iq.h"
+#include <math.h>
 #include <string.h>
 
 enum { VALUES = 256, F16_EXPONENT = 0x7c00 };
@@ -131,25 +133,35 @@ static void put_iq4_xs(const uint8_t *b, const struct at *to) {
     }
 }
 
+// clang-format off
 static const struct row {
     const char *name;
     struct group_format format;
     void (*put)(const uint8_t *block, const struct at *to);
+    void (*put_iq)(const uint8_t *block, uint8_t *codes, float *scales); // in place of put
 } rows[] = {
-    {"Q4_0", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL}, put_q4_0},
-    {"Q4_1", {4, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL}, put_q4_1},
-    {"Q5_0", {5, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 16, NULL}, put_q5_0},
-    {"Q5_1", {5, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL}, put_q5_1},
-    {"Q8_0", {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL}, put_q8_0},
-    {"Q2_K", {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q2_k},
-    {"Q3_K", {3, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 4, NULL}, put_q3_k},
-    {"Q4_K", {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q4_k},
-    {"Q5_K", {5, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q5_k},
-    {"Q6_K", {6, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL}, put_q6_k},
-    {"IQ4_NL", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, group_book_iq4}, put_q4_0},
-    {"IQ4_XS", {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4}, put_iq4_xs},
-    {"MXFP4", {4, 32, GROUP_SCALE_BF16, GROUP_ZERO_SAME, 16, group_book_e2m1}, put_mxfp4},
+    {"Q4_0", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL}, put_q4_0, NULL},
+    {"Q4_1", {4, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL}, put_q4_1, NULL},
+    {"Q5_0", {5, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 16, NULL}, put_q5_0, NULL},
+    {"Q5_1", {5, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL}, put_q5_1, NULL},
+    {"Q8_0", {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL}, put_q8_0, NULL},
+    {"Q2_K", {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q2_k, NULL},
+    {"Q3_K", {3, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 4, NULL}, put_q3_k, NULL},
+    {"Q4_K", {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q4_k, NULL},
+    {"Q5_K", {5, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, put_q5_k, NULL},
+    {"Q6_K", {6, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL}, put_q6_k, NULL},
+    {"IQ4_NL", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, group_book_iq4}, put_q4_0, NULL},
+    {"IQ4_XS", {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4}, put_iq4_xs, NULL},
+    {"MXFP4", {4, 32, GROUP_SCALE_BF16, GROUP_ZERO_SAME, 16, group_book_e2m1}, put_mxfp4, NULL},
+    {"IQ1_S", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq1_book}, NULL, iq1_s_put},
+    {"IQ1_M", {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq1_book}, NULL, iq1_m_put},
+    {"IQ2_XXS", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq2_book}, NULL, iq2_xxs_put},
+    {"IQ2_XS", {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq2_book}, NULL, iq2_xs_put},
+    {"IQ2_S", {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq2_book}, NULL, iq2_s_put},
+    {"IQ3_XXS", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq3_xxs_book}, NULL, iq3_xxs_put},
+    {"IQ3_S", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq3_s_book}, NULL, iq3_s_put},
 };
+// clang-format on
 
 static const struct row *find(const struct block_type *type) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -168,10 +180,23 @@ static bool is_finite(uint16_t scale, enum group_scale kind) {
     return (scale & exponent) != exponent;
 }
 
+static int read_iq(const struct row *row, const struct block_type *type, const uint8_t *blocks,
+                   int64_t n, struct group_row *out) {
+    const int groups = IQ_VALUES / row->format.group;
+    float *scales = out->scales;
+    for (int64_t b = 0; b < n; b++, blocks += type->bytes, scales += groups) {
+        row->put_iq(blocks, out->codes + b * IQ_VALUES, scales);
+        for (int g = 0; g < groups; g++)
+            if (!isfinite(scales[g])) return E_FORMAT;
+    }
+    return 0;
+}
+
 int block_groups_read(const struct block_type *type, const uint8_t *blocks, int64_t n,
                       struct group_row *out) {
     const struct row *row = find(type);
     const struct group_format *f = &row->format;
+    if (row->put_iq) return read_iq(row, type, blocks, n, out);
     const int64_t groups = type->values / f->group; // of a block
     const bool nested = f->scale == GROUP_SCALE_NESTED;
     for (int64_t b = 0; b < n; b++, blocks += type->bytes) {

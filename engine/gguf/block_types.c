@@ -2,6 +2,7 @@
 // values j and j + 16.
 #include "engine/gguf/block_types.h"
 #include "base/dtype.h"
+#include "engine/gguf/block_iq.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -178,14 +179,29 @@ static void decode_iq4_xs(float *out, const uint8_t *b) {
 // --- the table ---
 
 static const struct block_type types[] = {
-    {0, "F32", 1, 4, decode_f32},          {1, "F16", 1, 2, decode_f16},
-    {2, "Q4_0", 32, 18, decode_q4_0},      {3, "Q4_1", 32, 20, decode_q4_1},
-    {6, "Q5_0", 32, 22, decode_q5_0},      {7, "Q5_1", 32, 24, decode_q5_1},
-    {8, "Q8_0", 32, 34, decode_q8_0},      {10, "Q2_K", 256, 84, decode_q2_k},
-    {11, "Q3_K", 256, 110, decode_q3_k},   {12, "Q4_K", 256, 144, decode_q4_k},
-    {13, "Q5_K", 256, 176, decode_q5_k},   {14, "Q6_K", 256, 210, decode_q6_k},
-    {20, "IQ4_NL", 32, 18, decode_iq4_nl}, {23, "IQ4_XS", 256, 136, decode_iq4_xs},
-    {30, "BF16", 1, 2, decode_bf16},       {39, "MXFP4", 32, 17, decode_mxfp4},
+    {0, "F32", 1, 4, decode_f32},
+    {1, "F16", 1, 2, decode_f16},
+    {2, "Q4_0", 32, 18, decode_q4_0},
+    {3, "Q4_1", 32, 20, decode_q4_1},
+    {6, "Q5_0", 32, 22, decode_q5_0},
+    {7, "Q5_1", 32, 24, decode_q5_1},
+    {8, "Q8_0", 32, 34, decode_q8_0},
+    {10, "Q2_K", 256, 84, decode_q2_k},
+    {11, "Q3_K", 256, 110, decode_q3_k},
+    {12, "Q4_K", 256, 144, decode_q4_k},
+    {13, "Q5_K", 256, 176, decode_q5_k},
+    {14, "Q6_K", 256, 210, decode_q6_k},
+    {20, "IQ4_NL", 32, 18, decode_iq4_nl},
+    {23, "IQ4_XS", 256, 136, decode_iq4_xs},
+    {30, "BF16", 1, 2, decode_bf16},
+    {39, "MXFP4", 32, 17, decode_mxfp4},
+    {16, "IQ2_XXS", 256, 66, iq2_xxs_decode},
+    {17, "IQ2_XS", 256, 74, iq2_xs_decode},
+    {18, "IQ3_XXS", 256, 98, iq3_xxs_decode},
+    {19, "IQ1_S", 256, 50, iq1_s_decode},
+    {21, "IQ3_S", 256, 110, iq3_s_decode},
+    {22, "IQ2_S", 256, 82, iq2_s_decode},
+    {29, "IQ1_M", 256, 56, iq1_m_decode},
 };
 
 const struct block_type *block_type_find(uint32_t id) {
@@ -196,13 +212,11 @@ const struct block_type *block_type_find(uint32_t id) {
 
 const char *block_type_foreign_name(uint32_t id) {
     static const char *const names[] = {
-        [9] = "Q8_1",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",
-        [19] = "IQ1_S", [21] = "IQ3_S", [22] = "IQ2_S",   [24] = "I8",     [25] = "I16",
-        [26] = "I32",   [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [34] = "TQ1_0",
-        [35] = "TQ2_0", [40] = "NVFP4", [41] = "Q1_0",    [42] = "Q2_0"};
+        [9] = "Q8_1", [15] = "Q8_K",  [24] = "I8",    [25] = "I16",   [26] = "I32",  [27] = "I64",
+        [28] = "F64", [34] = "TQ1_0", [35] = "TQ2_0", [40] = "NVFP4", [41] = "Q1_0", [42] = "Q2_0"};
     return id < sizeof names / sizeof *names ? names[id] : NULL;
 }
 
 const char *block_type_names(void) {
-    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ4_NL, IQ4_XS and MXFP4";
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS and MXFP4";
 }

@@ -25,6 +25,9 @@ struct family_keys {
     bool query_scale;                   // the family knows llama_4_scaling_beta
     bool reads_ropes;                   // the family's `read` fills the ropes
     const struct family_alias *aliases; // ends with a NULL; may be NULL
+    // JSON: the keys of the shape with the values of the class. transformers leaves a key with such a value out of a
+    // text_config, never out of a whole config.json. NULL: such a key must be there.
+    const char *nested;
 };
 
 // Names of tensors without ".weight" and ".bias". Those of a layer follow "LAYERS.NUMBER.".
@@ -78,9 +81,6 @@ struct family {
     // Reads the switches that config.json decides; shape and activation are already read. The
     // message in err names the key; the caller adds the file's name. NULL: no such switches.
     int (*read)(struct model_config *c, const cJSON *json, struct err *err);
-    // JSON: the keys of the shape with the values of the class. transformers leaves a key with such a value out of a
-    // text_config, never out of a whole config.json. NULL: such a key must be there.
-    const char *nested;
 };
 
 const struct family *family_find(const char *model_type); // NULL if unknown

@@ -259,8 +259,12 @@ static int read_gemma4(struct model_config *c, const cJSON *json, struct err *er
 // --- the tables ---
 
 #define GEMMA_KEYS LLAMA_SHAPE_KEYS, .norm_eps = "rms_norm_eps", .activation = "hidden_activation"
-static const struct family_keys gemma_keys = {GEMMA_KEYS};
-static const struct family_keys gemma3_keys = {GEMMA_KEYS, .reads_ropes = true,
+static const struct family_keys gemma2_keys = {
+    GEMMA_KEYS, .nested = NESTED("256000", "2304", "9216", "26", "8", "4", "8192")};
+static const struct family_keys gemma3_keys = {
+    GEMMA_KEYS, .reads_ropes = true, .theta = FULL_THETA,
+    .nested = NESTED("262208", "2304", "9216", "26", "8", "4", "131072")};
+static const struct family_keys gemma4_keys = {GEMMA_KEYS, .reads_ropes = true,
                                                .theta = FULL_THETA};
 
 #define GEMMA_NORMS                                                                                \
@@ -301,11 +305,9 @@ static const struct model_config gemma4_base = {
 
 // clang-format off
 static const struct family rows[] = {
-    {"gemma2", "Gemma2ForCausalLM", &gemma_keys, &gemma_tensors, &gemma2_base, true, read_gemma2,
-     NESTED("256000", "2304", "9216", "26", "8", "4", "8192")},
-    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_keys, &gemma_tensors, &gemma3_base, true, read_gemma3,
-     NESTED("262208", "2304", "9216", "26", "8", "4", "131072")},
-    {"gemma4_text", "Gemma4ForCausalLM", &gemma3_keys, &gemma4_tensors, &gemma4_base, true, read_gemma4},
+    {"gemma2", "Gemma2ForCausalLM", &gemma2_keys, &gemma_tensors, &gemma2_base, true, read_gemma2},
+    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_keys, &gemma_tensors, &gemma3_base, true, read_gemma3},
+    {"gemma4_text", "Gemma4ForCausalLM", &gemma4_keys, &gemma4_tensors, &gemma4_base, true, read_gemma4},
 };
 // clang-format on
 const struct family_list families_gemma = {rows, sizeof rows / sizeof *rows};

@@ -240,6 +240,12 @@ static int read_cohere2(struct model_config *c, const cJSON *json, struct err *e
 // --- the tables ---
 
 static const struct family_keys llama_keys = {LLAMA_KEYS};
+static const struct family_keys first_llama_keys = {
+    LLAMA_KEYS, .nested = NESTED("32000", "4096", "11008", "32", "32", "32", "2048")};
+static const struct family_keys mistral_keys = {
+    LLAMA_KEYS, .nested = NESTED("32000", "4096", "14336", "32", "32", "8", "131072")};
+static const struct family_keys qwen_keys = {
+    LLAMA_KEYS, .nested = NESTED("151936", "4096", "22016", "32", "32", "32", "32768")};
 
 // Names of all that have a norm before each sub-layer; a family without q_norm has switched it off.
 static const struct family_tensors llama_tensors = {
@@ -370,14 +376,10 @@ static const struct model_config apertus_base = {
 
 // clang-format off
 static const struct family rows[] = {
-    {"llama", "LlamaForCausalLM", &llama_keys, &llama_tensors, &llama_base, false, read_llama,
-     NESTED("32000", "4096", "11008", "32", "32", "32", "2048")},
-    {"mistral", "MistralForCausalLM", &llama_keys, &llama_tensors, &llama_base, true, read_mistral,
-     NESTED("32000", "4096", "14336", "32", "32", "8", "131072")},
-    {"qwen2", "Qwen2ForCausalLM", &llama_keys, &llama_tensors, &qwen2_base, true, read_qwen_window,
-     NESTED("151936", "4096", "22016", "32", "32", "32", "32768")},
-    {"qwen3", "Qwen3ForCausalLM", &llama_keys, &llama_tensors, &qwen3_base, true, read_qwen3,
-     NESTED("151936", "4096", "22016", "32", "32", "32", "32768")},
+    {"llama", "LlamaForCausalLM", &first_llama_keys, &llama_tensors, &llama_base, false, read_llama},
+    {"mistral", "MistralForCausalLM", &mistral_keys, &llama_tensors, &llama_base, true, read_mistral},
+    {"qwen2", "Qwen2ForCausalLM", &qwen_keys, &llama_tensors, &qwen2_base, true, read_qwen_window},
+    {"qwen3", "Qwen3ForCausalLM", &qwen_keys, &llama_tensors, &qwen3_base, true, read_qwen3},
     // The text of Qwen's models that also see; its tokens have one position in all of mrope's dimensions.
     {"qwen2_5_vl", "Qwen2_5_VLForConditionalGeneration", &llama_keys, &llama_tensors, &qwen2_base, true, read_qwen_window},
     {"qwen2_5_vl_text", "Qwen2_5_VLForConditionalGeneration", &llama_keys, &llama_tensors, &qwen2_base, true,

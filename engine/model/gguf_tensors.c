@@ -445,19 +445,42 @@ bool gguf_tensors_groups(const struct gguf_tensors *c, const struct tensor *t,
            block_groups_format(s->from->type, out);
 }
 
+// Blocks of IQ types have several groups, so that a row's columns may begin or end within one.
+static int read_within(const struct block_type *type, const struct group_format *f,
+                       const uint8_t *stored, int64_t blocks, int64_t skip, int64_t n,
+                       struct group_row *out) {
+    struct group_row whole;
+    void *memory = group_row_alloc(&whole, blocks * type->values);
+    if (!memory) return E_NOMEM;
+    int rc = block_groups_read(type, stored, blocks, &whole);
+    memcpy(out->codes, whole.codes + skip, (size_t)n);
+    memcpy(out->scales, (const float *)whole.scales + skip / f->group,
+           (size_t)(n / f->group) * sizeof(float));
+    free(memory);
+    return rc;
+}
+
 int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t, int64_t row,
                             int64_t first, int64_t n, struct group_row *out, struct err *err) {
     const struct source *s = &c->sources[t - c->tensors];
     const struct block_type *type = s->from->type;
-    const int64_t row_blocks = t->shape[t->n_dims - 1] / type->values, blocks = n / type->values;
+    const int64_t skip = first % type->values, row_blocks = t->shape[t->n_dims - 1] / type->values;
+    const int64_t blocks = (skip + n + type->values - 1) / type->values;
     const uint64_t from = (uint64_t)(stored_row(s, row) * row_blocks + first / type->values);
+    struct group_format f;
     uint8_t *stored = malloc((size_t)(blocks * type->bytes) + 1);
     if (!stored) return err_set(err, E_NOMEM, "no memory for a row of '%s'", t->name);
     int rc = gguf_read(c->g, s->from, from * (uint64_t)type->bytes, stored,
                        (size_t)(blocks * type->bytes), err);
-    if (rc == 0 && block_groups_read(type, stored, blocks, out) < 0)
-        rc = err_set(err, E_FORMAT, "the tensor '%s' holds a value that is infinite or no number",
-                     s->from->name);
+    if (rc < 0) goto end;
+    block_groups_format(type, &f);
+    rc = blocks * type->values == n ? block_groups_read(type, stored, blocks, out)
+                                    : read_within(type, &f, stored, blocks, skip, n, out);
+    if (rc == E_NOMEM) err_set(err, rc, "no memory for a row of '%s'", t->name);
+    if (rc == E_FORMAT)
+        err_set(err, rc, "the tensor '%s' holds a value that is infinite or no number",
+                s->from->name);
+end:
     free(stored);
     return rc;
 }

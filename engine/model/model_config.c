@@ -331,8 +331,8 @@ static int read_nested(cJSON *json, cJSON **text, struct err *err) {
 
 // The keys that a text_config leaves out.
 static int add_defaults(cJSON *text, const struct family *f, struct err *err) {
-    cJSON *all = f->nested ? cJSON_Parse(f->nested) : NULL, *item;
-    bool done = all || !f->nested;
+    cJSON *all = f->keys->nested ? cJSON_Parse(f->keys->nested) : NULL, *item;
+    bool done = all || !f->keys->nested;
     while (done && (item = cJSON_DetachItemFromArray(all, 0)) != NULL) {
         const bool there = cJSON_GetObjectItemCaseSensitive(text, item->string) != NULL;
         done = there || cJSON_AddItemToObject(text, item->string, item);

@@ -12,6 +12,7 @@ static const struct group_format formats[] = {
     {4, 64, GROUP_SCALE_BF16, GROUP_ZERO_U8, 1, NULL},
     {4, 256, GROUP_SCALE_F32, GROUP_ZERO_SAME, 8, NULL},
     {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, 16, group_book_e2m1},
+    {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, 128, group_book_iq4},
     {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
     {4, 128, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
     {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL},
