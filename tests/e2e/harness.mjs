@@ -50,6 +50,7 @@ process.on('exit', () => servers.forEach((server) => server.process.kill('SIGKIL
 if (process.env.NODE_TEST_CONTEXT || /(\.test|together)\.mjs$/.test(process.argv[1] ?? ''))
   after(async () => {
     await endOfFile();
+    while (ofProcess.length > 0) await ofProcess.pop()();
     console.log('# ended');
     setTimeout(() => process.exit(), 2000).unref();
   });
@@ -90,11 +91,15 @@ export async function freePort() {
 
 const cleanups = new WeakMap(); // test context -> its cleanup functions
 const ofFile = []; // cleanup functions of the file that runs
+const ofProcess = []; // and of the process
 
 /** Ends what belongs to all tests of a file, where another file follows in the same process (together.mjs). */
 export async function endOfFile() {
   while (ofFile.length > 0) await ofFile.pop()();
 }
+
+/** Runs fn behind the last test of the last file of this process. */
+export const atLast = (fn) => void ofProcess.push(fn);
 
 /** Runs fn after the test. Unlike t.after's hooks, which run in the order of their registration, the last one runs first:
  * a page closes before the server that it talks to stops. */

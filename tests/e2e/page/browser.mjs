@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { chromium, firefox } from 'playwright-core';
-import { afterwards, patience, Server, sleep } from '../harness.mjs';
+import { afterwards, atLast, patience, Server, sleep } from '../harness.mjs';
 import { Conversation } from '../schema.mjs';
 import { browserPath, firefoxPath } from './browser_path.mjs';
 import { Contexts } from './tabs.mjs';
@@ -57,8 +57,9 @@ async function launch() {
   });
 }
 
-/** Behind a file's last test: another file of the process (together.mjs) gets a browser without anything of this one. */
-export async function closeBrowser() {
+/** The browser ends behind the last file of the process (together.mjs). What a test leaves in it is removed behind that test
+ * (tabs.mjs), so the next file takes over the renderer process as well. */
+async function closeBrowser() {
   await browser?.close();
   browser = contexts = undefined;
   if (home) rmSync(home, { recursive: true, force: true });
@@ -91,9 +92,10 @@ export async function soon(assertion) {
 /** A context of its own (storage, theme, size), without anything of a test before (tabs.mjs). `fresh`: for a test of
  * opening itself, nor is anything loaded. */
 export async function newContext(t, { expected, fresh = inFirefox, ...options } = {}) {
-  if (!browser) {
+  if (!browser?.isConnected()) { // none yet, or it crashed
+    contexts = undefined;
     browser = await launch();
-    afterwards(null, closeBrowser);
+    atLast(closeBrowser);
   }
   contexts ??= new Contexts(browser);
   const { context, done } = await contexts.take({ fresh, ...options });

@@ -1,4 +1,4 @@
-// Contexts of the browser that the tests of a file use one after the other, each test in tabs of its own. A new context with
+// Contexts of the browser that the tests of a process use one after the other, each test in tabs of its own. A new context with
 // the page costs 1.4 s of processor time: its renderer process starts, compiles the page's script and reads fonts. A tab in
 // a context that has a renderer process costs 0.7 s. What a test does to its tab (routes, scripts, size, a stopped clock)
 // ends with the tab. What a test leaves in the context (storage, cookies, permissions) is removed behind the test;
@@ -52,13 +52,14 @@ export class Contexts {
     return one;
   }
 
-  /** Removes what a test left. The anchor, a tab without a script, keeps the renderer process between two tests. Where the
-   * anchor does not load, since the test's server has ended, the context ends too. */
+  /** Removes what a test left. The anchor, a tab without a script, keeps the renderer process between two tests,
+   * also behind the end of the server that it was loaded from. Where it does not load, since the test's server has ended, the
+   * context ends too. */
   async #clear(one) {
     const { context } = one;
     try {
       const tabs = context.pages().filter((page) => page !== one.anchor), last = [...one.origins].at(-1);
-      if (one.spoiled || !last) throw new Error('not to be used again');
+      if (one.spoiled || !(last || one.anchor)) throw new Error('not to be used again');
       if (!one.anchor) {
         one.anchor = await context.newPage();
         await one.anchor.goto(`${last}/healthz`, { timeout: 10000 });
@@ -66,6 +67,7 @@ export class Contexts {
       }
       await Promise.all(tabs.map((page) => page.close()));
       for (const origin of one.origins) await one.devtools.send('Storage.clearDataForOrigin', { origin, storageTypes: 'all' });
+      one.origins.clear(); // each file has another server
       await context.clearCookies();
       await context.clearPermissions();
       one.taken = false;
