@@ -303,6 +303,14 @@ static void generation_config(void **state) {
     assert_int_equal(unlink(tmp_path(&dir, "generation_config.json")), 0);
 }
 
+// A round opens three files and lists a folder: three quarters of its time pass in the kernel.
+// fuzz_config changes the text alone, and has more rounds.
+#ifdef __SANITIZE_ADDRESS__
+#define ROUNDS 1500
+#else
+#define ROUNDS 300
+#endif
+
 // Random changes of a good file: read or refused with a sentence, and what is read is consistent.
 static void change_and_read(const char *family) {
     char good[4000], text[4000], path[100];
@@ -313,7 +321,7 @@ static void change_and_read(const char *family) {
     fclose(in);
     uint64_t random = 99;
     int accepted = 0;
-    for (int round = 0; round < 1500; round++) {
+    for (int round = 0; round < ROUNDS; round++) {
         memcpy(text, good, n);
         text[n] = '\0';
         for (int change = 0; change <= round % 3; change++) {
@@ -342,7 +350,7 @@ static void change_and_read(const char *family) {
             assert_true(isfinite(c.ropes[0].inv_freq[i]));
         assert_true(isfinite(c.ropes[0].scale) && c.norm_eps > 0);
     }
-    assert_true(accepted > 50);
+    assert_true(accepted > ROUNDS / 30);
 }
 
 static void changed_files_do_no_harm(void **state) {
