@@ -84,6 +84,8 @@ static int missing(const struct session *s, const struct request *r, int64_t *li
         if (r->after >= 0) *n = missing_since(s, r->after, list);
         return 0;
     case REQUEST_START:
+        return busy && r->start.in != START_OR_FORK ? 0
+                                                    : missing_of_path(s, r->turn, false, list, n);
     case REQUEST_WRITE:
         return busy ? 0 : missing_of_path(s, r->turn, false, list, n);
     case REQUEST_REWIND:

@@ -78,13 +78,63 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_WRITE] = write_start,
 };
 
+static int run_or_defer(struct session *s, const struct request *r);
+
+// --- a turn in a session of its own ---
+
+static bool opens(const struct request *r) {
+    return r->kind == REQUEST_OPEN || (r->kind == REQUEST_START && r->start.in == START_IN_NEW);
+}
+
+// The second step of a START, in the session that the first step has made; it waits there for that session's commit.
+static int start_in(struct sessions *ss, const struct request *r, const char *id) {
+    struct request turn = *r;
+    struct session *s = service_find(ss, r->owner, id);
+    if (!s) return 0; // the first step was refused
+    turn.session = id;
+    turn.turn = TURN_HEAD;
+    turn.start.in = START_IN_OPENED;
+    return run_or_defer(s, &turn);
+}
+
+static int open_new(struct sessions *ss, const struct request *r) {
+    struct request open = *r;
+    if (r->kind == REQUEST_OPEN) return opening_start(ss, r);
+    open.kind = REQUEST_OPEN;
+    open.open = r->start.open;
+    open.sampling = NULL; // the turn's, as the note
+    open.note = NULL;
+    open.for_turn = true;
+    TRY(opening_start(ss, &open));
+    return start_in(ss, r, r->session);
+}
+
+static bool forks(const struct session *s, const struct request *r) {
+    bool may = r->kind == REQUEST_START && r->start.in == START_OR_FORK;
+    return may && (session_is_busy(s) || s->rec.closed_ms || session_is_closing(s));
+}
+
+// Even without a turn to copy: a search under the busy session's id finds the fork.
+static int start_in_fork(struct session *s, const struct request *r) {
+    struct sessions *ss = s->service;
+    struct request fork = *r;
+    char id[SESSION_ID_MAX + 1];
+    sessions_draw_id(ss, id);
+    fork.kind = REQUEST_FORK;
+    fork.fork.new_session = id;
+    fork.title = NULL; // the source's
+    fork.for_turn = true;
+    TRY(fork_start(s, &fork));
+    return start_in(ss, r, id);
+}
+
 static int run(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
-    if (r->kind == REQUEST_OPEN)
+    if (opens(r))
         return refuse(ss, r, "session_exists", "there is a session '%s' already", r->session);
     service_used(s);
     int rc = history_need(s, r);
-    if (rc == 0) rc = handlers[r->kind](s, r);
+    if (rc == 0) rc = forks(s, r) ? start_in_fork(s, r) : handlers[r->kind](s, r);
     service_touch(s);
     return rc;
 }
@@ -132,10 +182,10 @@ static void run_prepared(struct session *s, bool aborted) {
 static int submit_to_session(struct sessions *ss, const struct request *r) {
     bool valid = r->session && session_id_valid(r->session);
     struct session *s = valid ? service_find(ss, r->owner, r->session) : NULL;
-    if (!valid && r->session && r->kind == REQUEST_OPEN)
+    if (!valid && r->session && opens(r))
         return refuse(ss, r, "invalid", "session must be 1 to %d letters, digits, '-' or '_'",
                       SESSION_ID_MAX);
-    if (!s && r->kind == REQUEST_OPEN) return opening_start(ss, r);
+    if (!s && opens(r)) return open_new(ss, r);
     if (!valid) return refuse_not_found(ss, r);
     if (!s) return load(ss, NULL, r);
     bool ends = session_must_wait(s) && aborts(s, r);
@@ -193,12 +243,14 @@ static void run_deferred(struct session *s) {
 static int run_orphan(struct sessions *ss, const struct request *r, const struct err *err) {
     struct session *s = service_find(ss, r->owner, r->session);
     bool on_disk = err && err->code == E_EXISTS;
+    if (r->kind == REQUEST_START && r->start.in == START_IN_OPENED)
+        return 0; // answered with its opening
     if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->close.delete_it)
         return closing_delete_unread(ss, r);
     if (err && err->code == E_NOMEM) return E_NOMEM;
     if (err && !on_disk) return refuse(ss, r, "store_failed", "%s", err->text);
     if (s) return run_or_defer(s, r);
-    if (r->kind == REQUEST_OPEN) return opening_start(ss, r);
+    if (opens(r)) return open_new(ss, r);
     return on_disk ? load(ss, NULL, r) : refuse_not_found(ss, r);
 }
 

@@ -9,6 +9,7 @@ void request_init(struct request *r, enum request_kind kind) {
     *r = (struct request){
         .kind = kind, .turn = TURN_HEAD, .cancel_after_ms = -1, .after = -1, .before = -1};
     if (kind == REQUEST_OPEN) r->open.sink_len = -1;
+    if (kind == REQUEST_START) r->start.open.sink_len = -1;
 }
 
 // The strings of all kinds, then those in the union.
@@ -24,6 +25,9 @@ static const struct {
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.model)},
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.system)},
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.prompt_task)},
+    {.kind = REQUEST_START, .at = offsetof(struct request, start.open.model)},
+    {.kind = REQUEST_START, .at = offsetof(struct request, start.open.system)},
+    {.kind = REQUEST_START, .at = offsetof(struct request, start.open.prompt_task)},
     {.kind = REQUEST_UPDATE, .at = offsetof(struct request, update.old_note)},
     {.kind = REQUEST_FORK, .at = offsetof(struct request, fork.new_session)},
     {.kind = REQUEST_LIST, .at = offsetof(struct request, list.query)},
@@ -69,6 +73,7 @@ static struct given_answer *given_answer_copy(const struct given_answer *g) {
 // What START has beside strings. The copy's pointers are still those of *r.
 static void copy_start(struct request_start *copy, const struct request_start *r, bool *failed) {
     told_hold(copy->told);
+    prompt_hold(copy->open.prompt);
     copy->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, failed);
     if (r->given && !(copy->given = given_answer_copy(r->given))) *failed = true;
 }
@@ -77,6 +82,7 @@ static void release_start(struct request_start *r) {
     free((int32_t *)r->expected);
     given_answer_free((struct given_answer *)(uintptr_t)r->given);
     told_free(r->told);
+    prompt_free((struct prompt *)(uintptr_t)r->open.prompt);
 }
 
 struct request *request_copy(const struct request *r) {

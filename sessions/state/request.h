@@ -76,9 +76,23 @@ struct request_open {
     const struct prompt *prompt;
 };
 
+// Which session a START's turn goes to. ANSWER_ACCEPTED names the session.
+enum start_in {
+    START_HERE, // request.session
+    // A new session: request.session, which is drawn (sessions_draw_id), is opened as by OPEN with `start.open`, `title`,
+    // `temporary` and `cancel_after_ms`. A refused turn leaves no session.
+    START_IN_NEW,
+    // request.session, or, if that session is busy or closed, a fork of it that ends with request.turn. A refused turn
+    // leaves no fork.
+    START_OR_FORK,
+    START_IN_OPENED, // the service's own second step of both; a failed first step was the answer
+};
+
 // START: a new turn. WRITE and REGENERATE start turns of their own with all of this zeroed.
 struct request_start {
-    bool queue; // waits behind a running turn instead of being refused
+    enum start_in in;
+    struct request_open open; // START_IN_NEW
+    bool queue;               // waits behind a running turn instead of being refused
     // The answer that stands between request.turn, which is not TURN_HEAD, and the new turn. NULL: none
     const struct given_answer *given;
     // (n_expected) ids of a text that the answer may resemble (engine_turn.expected)
@@ -141,12 +155,11 @@ struct request {
     bool attach;   // GET, START, REGENERATE: attaches as well
     // REWIND: to the newest turn below `turn`. ERASE: refused with "unsupported" if turns follow it.
     bool leaf;
-    // OPEN, FORK: its protocol deletes the session when it is done; after a crash the next start does. Such
-    // a session has no note.
+    // OPEN, FORK, and START that does either: its protocol deletes the session when it is done; after a crash the next
+    // start does. Such a session has no note.
     bool temporary;
-    // OPEN, FORK: the client starts a turn next. If that is refused or never comes, the session is deleted
-    // when no client follows it any more, or at the next start after a crash. START: that turn; refused with
-    // session_exists if the client does not follow the session, because then another one has opened it.
+    // OPEN, FORK: the first step of a START. If its turn is refused or never comes, the session is deleted when no
+    // client follows it any more, or at the next start after a crash.
     bool for_turn;
     // ATTACH: the last event the client has; -1: the newest. OUTLINE: the page's first turn.
     int64_t after;

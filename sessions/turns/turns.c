@@ -254,7 +254,7 @@ static bool refused(struct session *s, const struct request *r) {
     bool busy = session_is_busy(s);
     const struct prompt *table;
     struct err err = {0};
-    if (r->for_turn && !session_attachment(s, r->client))
+    if (r->start.in == START_IN_OPENED && !session_attachment(s, r->client)) // its client is gone
         refuse(ss, r, "session_exists", "there is a session '%s' already", s->rec.id);
     else if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
@@ -345,11 +345,11 @@ static int begin(struct session *s, struct turn *t, int64_t after, struct pendin
     return rc;
 }
 
-// An untitled session whose only turn was refused is deleted with its last client, like a session that was opened for a
-// turn: an empty session is of no use to its user.
+// A session without title and note whose only turn was refused is deleted with its last client, like a session that was
+// opened for a turn: an empty session is of no use to its user.
 static void note_unused(struct session *s) {
     if (s->n_turns > 0 || s->preparing || s->awaits_turn || s->life != LIFE_LIVE) return;
-    if (s->rec.title && s->rec.title[0]) return;
+    if (s->rec.note || (s->rec.title && s->rec.title[0])) return;
     s->awaits_turn = true;
     s->marks |= MARK_NOTE;
     save_now(s);

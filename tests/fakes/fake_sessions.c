@@ -268,10 +268,11 @@ static char *sampling_text(const struct turn_sampling *t) {
     buf_release(&b);
     return text;
 }
-static void open_session(struct sessions *ss, const struct request *r) {
+static struct session *open_session(struct sessions *ss, const struct request *r,
+                                    const struct request_open *open) {
     if (ss->draining) {
         fail(ss, r, "shutting_down", NULL);
-        return;
+        return NULL;
     }
     struct session *s = calloc(1, sizeof(*s));
     s->service = ss;
@@ -283,14 +284,15 @@ static void open_session(struct sessions *ss, const struct request *r) {
         snprintf(s->id, sizeof(s->id), "drawn%d", ++ss->n_drawn);
     snprintf(s->owner, sizeof(s->owner), "%s", r->owner);
     snprintf(s->title, sizeof(s->title), "%s", r->title ? r->title : "");
-    s->system = r->open.system ? strdup(r->open.system) : NULL;
-    s->sampling = sampling_text(r->sampling);
+    s->system = open->system ? strdup(open->system) : NULL;
+    s->sampling = sampling_text(r->kind == REQUEST_OPEN ? r->sampling : NULL);
     s->cancel_after_ms = r->cancel_after_ms;
     s->next = ss->first;
     ss->first = s;
     attach(s, r->client, 0);
     add_answering(s, r, (struct fake_event){.kind = EVENT_OPENED});
     changed(s, false);
+    return s;
 }
 static void attach_client(struct session *s, const struct request *r) {
     bool reset = r->after > (int64_t)s->n_events;
@@ -365,6 +367,7 @@ static void start(struct session *s, const struct request *r) {
         fail(ss, r, ss->draining ? "shutting_down" : "session_busy", s->id);
         return;
     }
+    if (r->attach && !client_of(s, r->client)) attach(s, r->client, (int64_t)s->n_events);
     int64_t turn = s->n_turns++;
     ss->n_running++;
     s->running = turn;
@@ -448,7 +451,9 @@ static void submit_to_session(struct session *s, const struct request *r) {
 void sessions_submit(struct sessions *ss, const struct request *r) {
     struct session *s;
     if (r->kind == REQUEST_OPEN)
-        open_session(ss, r);
+        open_session(ss, r, &r->open);
+    else if (r->kind == REQUEST_START && r->start.in == START_IN_NEW)
+        (s = open_session(ss, r, &r->start.open)) ? start(s, r) : (void)0;
     else if (r->kind == REQUEST_LIST)
         list(ss, r);
     else if (r->kind == REQUEST_IMPORT)

@@ -1,4 +1,4 @@
-// Sessions that a protocol opens or forks for one turn: what becomes of them when that turn is refused.
+// START in a session of its own, new or a fork: what becomes of the session when the turn is refused.
 #include "tests/unit/sessions_fixture.h"
 
 static void open_for_turn(uint64_t client, const char *id) {
@@ -9,19 +9,31 @@ static void open_for_turn(uint64_t client, const char *id) {
     sessions_submit(fx.ss, &open);
 }
 
-static void start_given(uint64_t client, const char *id, const struct given_answer *given,
-                        int64_t after, bool for_turn) {
+static void start_in(uint64_t client, const char *id, enum start_in in, int64_t after,
+                     const struct given_answer *given) {
     struct request r = fx_request(client, "start"), start = ask_as(&r, REQUEST_START, id);
     start.turn = after;
     start.input = ask_content("hello");
-    start.for_turn = for_turn;
+    start.start.in = in;
     start.start.given = given;
     start.attach = true;
+    if (in == START_IN_NEW) fx_follower(client, id);
     sessions_submit(fx.ss, &start);
 }
 
 static void start_first(uint64_t client, const char *id) {
-    start_given(client, id, NULL, TURN_HEAD, true);
+    start_in(client, id, START_IN_NEW, TURN_HEAD, NULL);
+}
+
+static void expect_refused_once(uint64_t client, const char *code) {
+    const struct seen_answer *refused = NULL;
+    for (int i = 0; i < fx.n_answers; i++) {
+        if (fx.answers[i].client != client) continue;
+        assert_null(refused);
+        refused = &fx.answers[i];
+    }
+    assert_non_null(refused);
+    assert_string_equal(refused->code, code);
 }
 
 static void leave(uint64_t client) {
@@ -36,7 +48,6 @@ static size_t n_stored(void) {
 static void a_session_goes_with_its_refused_turn(void **state) {
     fx_setup_file();
     fake.submit_rc = E_BUSY;
-    open_for_turn(1, "s");
     start_first(1, "s");
     fx_settle();
     fx_expect_error("overloaded");
@@ -55,9 +66,9 @@ static void a_session_goes_with_its_refused_turn(void **state) {
 
 static void a_session_stays_with_its_turn(void **state) {
     fx_setup_file();
-    open_for_turn(1, "s");
     start_first(1, "s");
     fx_run();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
     leave(1);
     assert_int_equal(n_stored(), 1);
     fx_open_session(2, "t"); // not for a turn
@@ -78,34 +89,93 @@ static void a_session_stays_while_another_client_follows_it(void **state) {
     fx_teardown();
 }
 
-static void a_turn_starts_only_where_its_client_opened_the_session(void **state) {
+// Also where the session is on disk alone, which its commit finds out.
+static void a_new_session_that_there_is_already_is_refused_once(void **state) {
     fx_setup_file();
-    open_for_turn(1, "s");
-    open_for_turn(2, "s");
+    start_first(1, "s");
     start_first(2, "s");
+    fx_run();
+    expect_refused_once(2, "session_exists");
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_restart();
+    start_first(2, "s");
+    fx_run();
+    expect_refused_once(2, "session_exists");
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+static void a_session_that_cannot_be_opened_is_refused_once(void **state) {
+    fx_setup_file();
+    fx_disk_full(true);
+    start_first(1, "s");
     fx_settle();
-    assert_string_equal(fx_answer_to("open")->code, "session_exists");
-    assert_string_equal(fx_answer_to("start")->code, "session_exists");
-    assert_int_equal(fx_get(1, "s")->n_turns, 0);
+    expect_refused_once(1, "store_failed");
+    fx_disk_full(false);
+    assert_int_equal(n_stored(), 0);
+    fx_teardown();
+}
+
+// "s" has two turns, and runs the second one.
+static void setup_busy(void) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "old");
+    fx_start(1, "s", "runs");
+    fx_settle();
+}
+
+static void a_busy_session_is_forked(void **state) {
+    setup_busy();
+    start_in(2, "s", START_HERE, 0, NULL);
+    fx_settle();
+    fx_expect_error("session_busy");
+    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_run();
+    const struct seen_answer *a = fx_answer_to("start");
+    assert_int_equal(a->kind, ANSWER_ACCEPTED);
+    assert_string_not_equal(a->session_id, "s");
+    assert_int_equal(n_stored(), 2);
+    assert_int_equal(fx_get(2, "s")->n_turns, 2);
+    fx_teardown();
+}
+
+static void a_closed_session_is_forked(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "old");
+    struct request r = fx_request(1, "close"), close = ask_as(&r, REQUEST_CLOSE, "s");
+    sessions_submit(fx.ss, &close);
+    fx_settle();
+    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_run();
+    assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(n_stored(), 2);
+    fx_teardown();
+}
+
+static void a_session_that_is_free_is_not_forked(void **state) {
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_turn(1, "s", "old");
+    fx_follower(2, "s")->last = -1;
+    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_run();
+    assert_string_equal(fx_answer_to("start")->session_id, "s");
+    assert_int_equal(n_stored(), 1);
+    assert_int_equal(fx_get(2, "s")->n_turns, 2);
     fx_teardown();
 }
 
 static void a_fork_goes_with_its_refused_turn(void **state) {
-    fx_setup_file();
-    fx_open_session(1, "s");
-    fx_turn(1, "s", "old");
-    struct request r = fx_request(2, "fork"), fork = ask_as(&r, REQUEST_FORK, "s");
-    fork.turn = 0;
-    fork.fork.new_session = "copy";
-    fork.for_turn = true;
-    fx_follower(2, "copy");
-    sessions_submit(fx.ss, &fork);
+    setup_busy();
     fake.submit_rc = E_BUSY;
-    start_first(2, "copy");
+    start_in(2, "s", START_OR_FORK, 0, NULL);
     fx_settle();
     fx_expect_error("overloaded");
     leave(2);
-    assert_null(fx_session("copy"));
+    fake.submit_rc = 0;
+    fx_run();
     assert_int_equal(n_stored(), 1);
     fx_teardown();
 }
@@ -116,7 +186,7 @@ static void first_turn_is_not_saved(void) {
     open_for_turn(1, "s");
     fx_settle();
     fx_disk_full(true);
-    start_first(1, "s");
+    start_in(1, "s", START_IN_OPENED, TURN_HEAD, NULL);
     fx_settle();
     fx_expect_error("store_failed");
     fx_disk_full(false);
@@ -134,11 +204,8 @@ static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
 static void a_session_without_its_turn_goes_at_the_next_start(void **state) {
     fx_setup_file();
     fx_open_session(1, "explicit");
-    open_for_turn(2, "used");
     start_first(2, "used");
     fx_run();
-    open_for_turn(3, "refused");
-    fx_settle();
     fake.submit_rc = E_BUSY;
     start_first(3, "refused");
     fx_settle();
@@ -158,7 +225,7 @@ static void a_session_without_its_turn_goes_at_the_next_start(void **state) {
 static void a_session_that_got_its_turn_late_stays(void **state) {
     first_turn_is_not_saved();
     fx_run();
-    start_first(1, "s");
+    start_in(1, "s", START_IN_OPENED, TURN_HEAD, NULL);
     fx_run();
     fx_restart();
     assert_int_equal(n_stored(), 1);
@@ -181,13 +248,13 @@ static void a_refused_turn_takes_the_given_answer_back(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "old");
     fake.submit_rc = E_BUSY;
-    start_given(1, "s", &given, TURN_NONE, false);
+    start_in(1, "s", START_HERE, TURN_NONE, &given);
     fx_settle();
     fx_expect_error("overloaded");
     assert_int_equal(fx_session("s")->n_turns, 1);
     assert_int_equal(fx_session("s")->head, 0);
     fake.submit_rc = 0;
-    start_given(1, "s", &given, TURN_NONE, false);
+    start_in(1, "s", START_HERE, TURN_NONE, &given);
     fx_run();
     assert_int_equal(fx_session("s")->n_turns, 3);
     assert_int_equal(fx_session("s")->head, 2);
@@ -201,7 +268,7 @@ static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **stat
     fx_setup_file();
     fx_open_session(1, "s");
     fake.submit_rc = E_BUSY;
-    start_given(1, "s", NULL, TURN_HEAD, false);
+    start_in(1, "s", START_HERE, TURN_HEAD, NULL);
     fx_settle();
     fx_expect_error("overloaded");
     leave(1);
@@ -209,7 +276,7 @@ static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **stat
     fx_attach(2, "s", 0);
     fx_settle();
     sessions_drain(fx.ss);
-    start_given(2, "s", NULL, TURN_HEAD, false);
+    start_in(2, "s", START_HERE, TURN_HEAD, NULL);
     fx_settle();
     fx_expect_error("shutting_down");
     leave(2);
@@ -223,7 +290,11 @@ int main(void) {
         cmocka_unit_test(a_session_goes_with_its_refused_turn),
         cmocka_unit_test(a_session_stays_with_its_turn),
         cmocka_unit_test(a_session_stays_while_another_client_follows_it),
-        cmocka_unit_test(a_turn_starts_only_where_its_client_opened_the_session),
+        cmocka_unit_test(a_new_session_that_there_is_already_is_refused_once),
+        cmocka_unit_test(a_session_that_cannot_be_opened_is_refused_once),
+        cmocka_unit_test(a_busy_session_is_forked),
+        cmocka_unit_test(a_closed_session_is_forked),
+        cmocka_unit_test(a_session_that_is_free_is_not_forked),
         cmocka_unit_test(a_fork_goes_with_its_refused_turn),
         cmocka_unit_test(a_session_goes_whose_first_turn_was_not_saved),
         cmocka_unit_test(a_session_without_its_turn_goes_at_the_next_start),

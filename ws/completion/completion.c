@@ -44,7 +44,7 @@ static void cancel_turn(struct completion *c) {
 static void destroy(struct completion *c) {
     struct service *s = c->service;
     if (c->state == RUNNING && !c->request->outlives) cancel_turn(c);
-    if (c->request->forget && c->origin != FOUND) service_delete_session(s, c->owner, c->session);
+    if (c->request->forget && c->fresh) service_delete_session(s, c->owner, c->session);
     service_drop_follower(s, &c->follower);
     completion_request_free(c->request);
     release_speeches(c);
@@ -106,8 +106,8 @@ static int make_matched(struct completion *c) {
     if (rc != 0) return rc;
     TRY(completion_encode(r, r->plan->from, SIZE_MAX, &c->ids, &c->n_ids, &c->failure));
     const struct store_told *found = c->found;
-    c->origin = !found || (!found->found && !found->exists) ? OPENED : FOUND;
-    if (found && c->origin == FOUND)
+    c->fresh = !found || (!found->found && !found->exists);
+    if (!c->fresh)
         snprintf(c->session, sizeof c->session, "%s", found->found ? found->found : r->session);
     c->usage.prompt_tokens = completion_prompt_tokens(r->plan, c->n_ids);
     c->told = completion_told(r);
@@ -181,76 +181,47 @@ static void match(struct completion *c) {
     free(digests);
 }
 
-static void open_session(struct completion *c) {
-    struct request r = request_of(c, REQUEST_OPEN);
-    char title[SESSION_AUTO_TITLE_BYTES];
-    if (c->request->session)
-        strcpy(c->session, c->request->session);
-    else
-        sessions_draw_id(c->service->sessions, c->session);
-    r.open.model = c->request->served->name;
-    r.open.system = system_of(c->request);
-    r.title = completion_title(c->request, title, sizeof title) ? title : NULL;
-    r.temporary = c->request->temporary;
-    r.for_turn = true;
-    r.cancel_after_ms = c->request->outlives ? 0 : CANCEL_AFTER_MS;
-    sessions_submit(c->service->sessions, &r);
-}
-
-// Follows the session's events after number `after`; -1: those from now on.
 static void attach(struct completion *c, int64_t after) {
     struct request r = request_of(c, REQUEST_ATTACH);
     r.after = after;
     sessions_submit(c->service->sessions, &r);
 }
 
-// Another turn runs in the session: copies its path into a session for this completion alone.
-static void fork_session(struct completion *c) {
-    char source[SESSION_ID_MAX + 1];
-    memcpy(source, c->session, sizeof source);
-    struct request r = service_request(&c->follower, REQUEST_FORK, c->owner, source);
-    sessions_client_gone(c->service->sessions, c->follower.client); // no events of that one
-    c->live = NULL;
-    sessions_draw_id(c->service->sessions, c->session);
-    r.turn = c->request->plan->parent;
-    r.fork.new_session = c->session;
-    r.temporary = c->request->temporary;
-    r.for_turn = true;
-    c->origin = FORKED;
-    sessions_submit(c->service->sessions, &r);
-}
-
 static void start_turn(struct completion *c) {
+    const struct completion_request *q = c->request;
+    char title[SESSION_AUTO_TITLE_BYTES];
+    if (c->fresh && q->session)
+        strcpy(c->session, q->session);
+    else if (c->fresh)
+        sessions_draw_id(c->service->sessions, c->session);
     struct request r = request_of(c, REQUEST_START);
-    r.turn = c->origin != FOUND ? TURN_HEAD : c->request->plan->parent;
+    r.start.in = c->fresh ? START_IN_NEW : q->stays ? START_HERE : START_OR_FORK;
+    r.start.open.model = q->served->name;
+    r.start.open.system = c->fresh ? system_of(q) : NULL;
+    r.title = c->fresh && completion_title(q, title, sizeof title) ? title : NULL;
+    r.temporary = q->temporary;
+    r.cancel_after_ms = q->outlives ? 0 : CANCEL_AFTER_MS;
+    r.attach = true;
+    r.turn = c->fresh ? TURN_HEAD : q->plan->parent;
     r.input = (struct turn_input){.kind = INPUT_CONTENT,
                                   .text = c->shown,
                                   .text_len = strlen(c->shown),
                                   .ids = c->ids,
                                   .n_ids = c->n_ids};
-    r.sampling = c->request->sampling;
-    r.start.expected = c->request->plan->expected.ids;
-    r.start.n_expected = c->request->plan->expected.len;
-    r.start.given = c->request->plan->given;
+    r.sampling = q->sampling;
+    r.start.expected = q->plan->expected.ids;
+    r.start.n_expected = q->plan->expected.len;
+    r.start.given = q->plan->given;
     r.start.told = c->told;
-    r.note = c->request->note;
-    r.for_turn = c->origin != FOUND;
-    sessions_submit(c->service->sessions, &r);
+    r.note = q->note;
+    service_submit(c->service, &r);
 }
 
 static void begin(struct completion *c) {
-    bool forks = c->state == FORKING;
     c->state = STARTING;
     release_speeches(c); // whether the prompt opens the thinking is known now
     init_speeches(c, c->request->plan->thinks);
-    if (forks) // even without a turn to copy: a search under the busy session's id finds the fork
-        fork_session(c);
-    else if (c->origin == OPENED)
-        open_session(c);
-    else
-        attach(c, -1);
-    if (c->state == STARTING && !c->failure.status) start_turn(c);
-    service_poll_soon(c->service);
+    start_turn(c);
 }
 
 // --- as a follower ---
@@ -280,9 +251,9 @@ static void push(struct follower *f) {
         work(c);
     else if (goes_on && c->state == MADE && c->request->counts)
         c->state = ENDED;
-    else if (goes_on && (c->state == MADE || c->state == FORKING))
+    else if (goes_on && c->state == MADE)
         begin(c);
-    if ((c->state == STARTING || c->state == FORKING) && c->failure.status) c->state = ENDED;
+    if (c->state == STARTING && c->failure.status) c->state = ENDED;
     if (c->released && c->state != MAKING && c->state != STARTING) {
         destroy(c);
         return;
@@ -291,24 +262,20 @@ static void push(struct follower *f) {
     if (c->ready && (c->live || c->failure.status || counted)) c->ready(c->user, c);
 }
 
-// The session cannot take the turn now, or has been closed since it was found.
-static bool is_busy(const char *code) {
-    return strcmp(code, "session_busy") == 0 || strcmp(code, "session_closed") == 0;
-}
-
 // Since the search, another request has opened a session of this name, or deleted the one that was found.
 static bool is_lost(const struct completion *c, const char *code) {
     const struct completion_request *r = c->request;
     bool searches = !r->previous_session && !r->alone && !r->stays && !c->failure.status;
-    if (!searches || (c->state != STARTING && c->state != LOST && c->state != MATCHING))
-        return false;
-    return strcmp(code, c->origin == OPENED ? "session_exists" : "session_not_found") == 0;
+    const char *lost = c->fresh ? "session_exists" : "session_not_found";
+    return searches && c->state == STARTING && strcmp(code, lost) == 0;
 }
 
 static void on_answer(struct follower *f, const struct session_answer *a) {
     struct completion *c = of_follower(f);
     if (a->kind == ANSWER_ACCEPTED && c->state == STARTING) {
         c->turn = a->turn;
+        c->fresh |= strcmp(c->session, a->session_id) != 0; // a fork
+        snprintf(c->session, sizeof c->session, "%s", a->session_id);
         c->state = RUNNING;
         if (c->released || c->live) push_later(c);
     }
@@ -318,15 +285,10 @@ static void on_answer(struct follower *f, const struct session_answer *a) {
         push_later(c);
     }
     if (a->kind != ANSWER_ERROR) return;
-    if (is_lost(c, a->code)) {
-        // Else it answers START, which followed OPEN or ATTACH at once.
-        if (c->state == STARTING) c->state = LOST;
-    } else if (c->state == STARTING && c->origin == FOUND && !c->request->stays &&
-               is_busy(a->code)) {
-        c->state = FORKING;
-    } else {
+    if (is_lost(c, a->code))
+        c->state = LOST;
+    else
         completion_failure_take(&c->failure, a);
-    }
     push_later(c);
 }
 

@@ -9,7 +9,7 @@ void completion_fail(struct completion *c, const char *code, const char *message
 }
 
 bool completion_has_session(const struct completion *c) {
-    return c->state == STARTING || c->state == FORKING || c->state == RUNNING;
+    return c->state == STARTING || c->state == RUNNING;
 }
 
 // 1: the engine has begun the turn, so it is known how much of the prompt was cached.

@@ -6,19 +6,17 @@
 #include "ws/completion/speech.h"
 #include "ws/service.h"
 
-// In this order; only some completions pass through MATCHING, FORKING and LOST. Back from MAKING to MATCHING: the
+// In this order; only some completions pass through MATCHING and LOST. Back from MAKING to MATCHING: the
 // deepest turn of the conversation does not suit, so all are needed. Back from LOST to MATCHING.
 enum state {
     MATCHING, // the service looks for a session that has the conversation
     MAKING,   // a worker has the request and makes the prompt's ids
     MADE,     // the ids are ready, or the failure is set
     STARTING, // the service has the turn, but has not accepted it yet
-    FORKING,  // the session was busy: the next push starts the turn in a fork of it
     LOST,     // another request has opened or deleted the session: the next push searches again
     RUNNING,  // the service has accepted the turn
     ENDED,    // the turn's last event was taken, or it failed
 };
-enum origin { FOUND, OPENED, FORKED }; // of the session
 // The last of these events that completion_next has given. START_EVENT: STARTED; END_EVENT: DONE or FAILED.
 enum reported { NO_EVENT, START_EVENT, END_EVENT };
 
@@ -30,8 +28,8 @@ struct completion {
     void *user;
     char *owner;
     enum state state;
-    enum origin origin;
     enum reported reported;
+    bool fresh;               // its session is a new one, or a fork for it alone
     bool released;            // completion_release was called: freed when nothing is under way
     struct store_told *found; // stored turns of this conversation; NULL: not looked for
     bool needs_all;           // MADE, but for all of these turns

@@ -41,14 +41,18 @@ static void close_session(struct infer *i, const char *id, bool delete_it) {
     service_submit(i->batch.service, &r);
 }
 
-static void start_turn(struct infer *i, size_t row) {
+static struct request start_of(const struct infer *i, size_t row) {
     const struct infer_row *input = &i->request->rows[row];
     struct request r = request_for(i, REQUEST_START, i->turns[row].batch.id);
     r.turn = TURN_HEAD;
     r.input = infer_turn_input(input);
     r.sampling = &input->sampling;
+    return r;
+}
+
+static void start_turn(struct infer *i, size_t row, const struct request *r) {
     i->turns[row].state = ROW_STARTED;
-    service_submit(i->batch.service, &r);
+    service_submit(i->batch.service, r);
 }
 
 // --- the end ---
@@ -180,14 +184,21 @@ static bool fits(struct infer *i, int64_t session_len) {
     return true;
 }
 
-static void start_turns(struct infer *i) {
+static void begin_turns(struct infer *i) {
     i->state = INFER_RUNNING;
     i->started_us = net_now_us();
-    for (size_t row = 0; row < i->request->n_rows && !i->code; row++) start_turn(i, row);
 }
 
-static void open_fresh(struct infer *i) {
-    struct infer_request *q = i->request;
+static void start_turns(struct infer *i) {
+    begin_turns(i);
+    for (size_t row = 0; row < i->request->n_rows && !i->code; row++) {
+        const struct request r = start_of(i, row);
+        start_turn(i, row, &r);
+    }
+}
+
+static void start_fresh(struct infer *i) {
+    const struct infer_request *q = i->request;
     char title[SESSION_TITLE_BYTES], base[SESSION_ID_MAX + 1];
     if (i->sequence && !q->session_len) {
         fail(i, KSERVE_INVALID, "input 'session_len' is missing: a sequence is started with it");
@@ -195,31 +206,29 @@ static void open_fresh(struct infer *i) {
     }
     if (!fits(i, q->session_len)) return;
     sequence_draw(i->batch.owner, q->sequence, q->n_rows, base);
+    if (i->sequence) sequence_title(q->sequence, title);
+    begin_turns(i);
     for (size_t row = 0; row < q->n_rows && !i->code; row++) {
         struct infer_turn *t = &i->turns[row];
         sequence_row_id(base, row, t->batch.id);
-        struct request r = request_for(i, REQUEST_OPEN, t->batch.id);
-        r.open.model = q->served->name;
-        r.open.session_len = q->session_len;
-        r.open.memory_len = q->memory_len ? q->memory_len : q->session_len;
+        struct request r = start_of(i, row);
+        struct request_open *open = &r.start.open;
+        r.start.in = START_IN_NEW;
+        open->model = q->served->name;
+        open->session_len = q->session_len;
+        open->memory_len = q->memory_len ? q->memory_len : q->session_len;
         // FasterTransformer's window has no sinks; here they keep the virtual tokens of a table.
         const struct infer_row *row_in = &q->rows[row];
         int64_t n_table = row_in->prompt ? row_in->prompt->n_rows : 0;
-        r.open.sink_len = r.open.memory_len == 0 || n_table < r.open.memory_len ? n_table : 0;
-        r.open.prompt_task = row_in->prompt_task;
-        r.open.prompt = row_in->prompt_task ? NULL : row_in->prompt;
-        if (i->sequence) {
-            sequence_title(q->sequence, title);
-            r.title = title;
-        } else {
-            r.cancel_after_ms = CANCEL_AFTER_MS;
-            r.temporary = true;
-        }
-        t->state = ROW_OPEN;
+        open->sink_len = open->memory_len == 0 || n_table < open->memory_len ? n_table : 0;
+        open->prompt_task = row_in->prompt_task;
+        open->prompt = row_in->prompt_task ? NULL : row_in->prompt;
+        r.title = i->sequence ? title : NULL;
+        r.temporary = !i->sequence;
+        r.cancel_after_ms = i->sequence ? 0 : CANCEL_AFTER_MS;
         t->before = TURN_NONE;
-        service_submit(i->batch.service, &r);
+        start_turn(i, row, &r);
     }
-    if (!i->code) start_turns(i);
 }
 
 static void attach(struct infer *i) {
@@ -267,7 +276,7 @@ static void proceed(struct infer *i) {
             sequence_row_id(q->session, row, id);
             close_session(i, id, false);
         }
-    open_fresh(i);
+    start_fresh(i);
     if (!q) return;
     q->n_rows = i->request->n_rows;
     snprintf(q->session, sizeof q->session, "%s", i->turns[0].batch.id);

@@ -105,19 +105,14 @@ static struct turn_input input_of(const struct openai_prompt *p) {
 void prompted_start(struct prompted *p, const struct openai_prompt *prompt, bool temporary,
                     bool scores) {
     const char *id = turn_batch_at(&p->batch, p->batch.n_started++)->id;
-    struct request r = service_request(&p->batch.follower, REQUEST_OPEN, p->batch.owner, id);
-    r.open.model = p->request->served->name;
+    struct request r = service_request(&p->batch.follower, REQUEST_START, p->batch.owner, id);
+    r.start.in = START_IN_NEW;
+    r.start.open.model = p->request->served->name;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     r.temporary = temporary;
-    r.for_turn = !temporary;
-    service_submit(p->batch.service, &r);
-    if (p->failure.status) return;
-    r = service_request(&p->batch.follower, REQUEST_START, p->batch.owner, id);
-    r.turn = TURN_HEAD;
     r.input = input_of(prompt);
     r.sampling = &p->request->sampling;
     r.start.scores_input = scores;
-    r.for_turn = !temporary;
     service_submit(p->batch.service, &r);
 }
 
