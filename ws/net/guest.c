@@ -5,9 +5,7 @@
 #include "ws/net/peer.h"
 #include "ws/net/tunnel.h"
 #include <fcntl.h>
-#include <linux/sockios.h>
 #include <stdlib.h>
-#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,8 +17,6 @@ struct guest {
     int fd;                // the library's
     int watch;             // the same socket, ours
     uv_poll_t poll;
-    bool held;   // see guest_port_farewell
-    bool parted; // the farewell is written
 };
 
 struct guest_port {
@@ -124,39 +120,9 @@ void guest_port_took_call(struct guest_port *g, int fd) {
     if (c) tunnel_took_call(c->tunnel);
 }
 
-void guest_port_hold(struct guest_port *g, int fd) {
-    struct guest *c = find(g, fd);
-    if (c) c->held = true;
-}
-
-bool guest_port_awaits_farewell(const struct guest_port *g, int fd) {
-    const struct guest *c = find(g, fd);
-    return c && !c->parted && tunnel_has_answered(c->tunnel);
-}
-
-// The protocol's first frame must be the library's. Into an empty socket the kernel takes a short write whole,
-// and never mixes two writes. The library leaves a frame half written only when the socket is full.
-// False: a part of bytes went out, and the connection is spoilt.
-static bool part(struct guest *c, const void *bytes, size_t len) {
-    int waiting; // bytes that the client has not acknowledged
-    if (c->held || !tunnel_has_answered(c->tunnel)) return true;
-    if (ioctl(c->watch, SIOCOUTQ, &waiting) != 0 || waiting > 0) return true;
-    ssize_t n = send(c->watch, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-    c->parted = n == (ssize_t)len;
-    return c->parted || n < 0;
-}
-
-size_t guest_port_farewell(struct guest_port *g, const void *bytes, size_t len) {
+size_t guest_port_connections(const struct guest_port *g) {
     size_t n = 0;
-    for (size_t i = 0; i < g->n_fds; i++) {
-        struct guest *c = g->by_fd[i];
-        if (!c) continue;
-        n++;
-        if (!c->parted && !part(c, bytes, len))
-            end(&c->as_peer);
-        else
-            c->held = false;
-    }
+    for (size_t i = 0; i < g->n_fds; i++) n += g->by_fd[i] != NULL;
     return n;
 }
 

@@ -36,7 +36,7 @@ struct tunnel {
     struct frame_meter meter;
     size_t passed; // bytes of `in` that the meter lets through
     bool metered;
-    bool established, answered, closing;
+    bool established, closing;
     bool read_wants_write, write_wants_read; // TLS needs the other direction first
 };
 
@@ -114,7 +114,6 @@ static enum pump read_outer(struct tunnel *t) {
 static enum pump write_outer(struct tunnel *t) {
     struct lane *l = &t->out;
     if (l->len == 0) return PUMP_WAITS;
-    t->answered = true;
     if (!t->ssl) return write_plain(t->outer_fd, l, l->len);
     int n = SSL_write(t->ssl, l->bytes + l->sent, (int)(l->len - l->sent));
     t->write_wants_read = false;
@@ -263,10 +262,6 @@ void tunnel_took_call(struct tunnel *t) {
     if (!t) return;
     frame_meter_took(&t->meter);
     if (is_held(t)) uv_timer_start(&t->timer, on_time, 0, 0);
-}
-
-bool tunnel_has_answered(const struct tunnel *t) {
-    return t && t->answered;
 }
 
 // --- the beginning ---

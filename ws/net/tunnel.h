@@ -15,5 +15,4 @@ int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, struct tun
                 int *plain);
 void tunnel_let_go(struct tunnel *t);    // its holder goes; NULL is fine
 void tunnel_took_call(struct tunnel *t); // the server has taken a call of its client; NULL is fine
-bool tunnel_has_answered(const struct tunnel *t); // bytes went to the client. NULL: false
-void tunnel_stop_all(struct net *n); // closes all of them; their memory goes as the loop turns
+void tunnel_stop_all(struct net *n);     // closes all of them; their memory goes as the loop turns

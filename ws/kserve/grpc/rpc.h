@@ -84,7 +84,7 @@ struct rpc {
         RPC_OVER    // it has ended, or the client is gone
     } state;
     bool begun; // the initial metadata was sent
-    bool late;  // the server's: came while it closes, and is refused after the connection's GOAWAY
+    bool late;  // the server's: came while it closes, and was refused
 };
 
 struct rpc_refusal {

@@ -20,8 +20,8 @@
 #define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 makes further calls wait
 #define TICK_MS 1000
 #define FASTEST_PINGS_MS 5000 // clients of gRPC may not ping more often than every 10 s
-// A closing server cuts the connections that are left after this time without a call. A client that reads its GOAWAY
-// has closed its connection by then; gRPC's synchronous clients read nothing between calls.
+// A closing server refuses calls for this time after the last answer, so that clients read UNAVAILABLE instead of a
+// connection that ends, and then cuts the connections that are left.
 #define QUIET_US 1000000
 // A call's message may take RECEIVE_US to arrive, and the time that its longest size takes at this rate.
 #define RECEIVE_US 10000000
@@ -49,7 +49,7 @@ struct rpc_server {
     struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
-    int64_t busy_us; // since it closes: when it last had a call
+    int64_t busy_us; // since it closes: when it last had a call that it had accepted
     enum {
         SERVING,
         DRAINING, // calls that are open go on, further ones are refused
@@ -110,13 +110,12 @@ static void take_call(struct accept *a) {
     if (r->server->n_rpcs > CALLS_MAX)
         no = (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are open", 1000};
     else if (r->server->state != SERVING)
-        r->late = true;
+        no = closing, r->late = true;
     else if (!r->method)
         no = (struct rpc_refusal){GRPC_STATUS_UNIMPLEMENTED, "this method is not served here", 0};
     else
         no = caller_admit(r, &a->metadata);
     if (!rpc_start(r)) return;
-    if (r->late) return;
     if (!no.status) no = share_enter(&r->server->shares, r);
     if (no.status) rpc_refuse(r, no);
 }
@@ -186,18 +185,16 @@ void rpc_server_reloaded(struct rpc_server *g) {
 
 // --- the end ---
 
-// grpc_server_shutdown_and_notify sends GOAWAY too, but from then on gRPC ends each call that a client sent
-// before it read the GOAWAY as CANCELLED. And gRPC's own end of a connection is a GOAWAY with INTERNAL_ERROR,
-// which clients report for the calls under way. Clients retry neither. So we send the GOAWAY, and answer calls
-// until the clients have closed their connections:
+// gRPC's C core has no call that sends GOAWAY and still answers: from grpc_server_shutdown_and_notify on, it ends each
+// call that a client sent before it read the GOAWAY as CANCELLED, and its own end of a connection is a GOAWAY with
+// INTERNAL_ERROR, which clients report for the calls under way. Clients retry neither. So clients are told by
+// UNAVAILABLE, which they retry, by then at the successor behind the same address:
 //
-//   SERVING -> DRAINING: no new connections; GOAWAY to each client; calls that still come are UNAVAILABLE
+//   SERVING -> DRAINING: no new connections; calls that are open go on; calls that still come are UNAVAILABLE
 //           -> STOPPING: connections that are left are cut, before gRPC can say more; its calls are cancelled
 //           -> ENDED
-
-// GOAWAY: no further streams, NO_ERROR. Stream ids below 2^31 are not ruled out: all that come are answered.
-static const unsigned char goaway[] = {0,    0,    8,    7,    0, 0, 0, 0, 0,
-                                       0x7f, 0xff, 0xff, 0xff, 0, 0, 0, 0};
+//
+// A client without a call is not told: it learns from the end of its connection.
 
 static void on_ended(struct event *e, bool ok) {
     struct rpc_server *g = (struct rpc_server *)((char *)e - offsetof(struct rpc_server, ended));
@@ -213,26 +210,19 @@ static void begin_drain(struct rpc_server *g) {
     if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
 }
 
-// A client that calls without a pause must not keep its connection too busy for the GOAWAY.
-static void refuse_late(struct rpc_server *g) {
-    struct rpc *r, *next;
-    DL_FOREACH_SAFE(g->rpcs, r, next) {
-        if (!r->late || guest_port_awaits_farewell(g->port, r->fd)) continue;
-        r->late = false;
-        rpc_refuse(r, closing);
-    }
+static bool serves(const struct rpc_server *g) {
+    const struct rpc *r;
+    DL_FOREACH(g->rpcs, r) if (!r->late) return true;
+    return false;
 }
 
 bool rpc_server_drain(struct rpc_server *g) {
-    struct rpc *r;
     if (!g) return true;
     if (g->state == SERVING) begin_drain(g);
     if (g->state != DRAINING) return true;
-    DL_FOREACH(g->rpcs, r) if (r->out_us) guest_port_hold(g->port, r->fd);
-    size_t connections = guest_port_farewell(g->port, goaway, sizeof goaway);
-    refuse_late(g);
-    if (g->n_rpcs > 0) g->busy_us = net_now_us();
-    return g->n_rpcs == 0 && (connections == 0 || net_now_us() - g->busy_us > QUIET_US);
+    if (serves(g)) g->busy_us = net_now_us();
+    return !serves(g) &&
+           (guest_port_connections(g->port) == 0 || net_now_us() - g->busy_us > QUIET_US);
 }
 
 void rpc_server_stop(struct rpc_server *g) {
