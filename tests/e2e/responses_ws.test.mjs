@@ -54,6 +54,22 @@ test('ResponsesWS of the client', async (t) => {
   ws.close();
 });
 
+// Codex names its thread in the upgrade's headers, as in those of a POST.
+test('a session that the headers of the upgrade name', async (t) => {
+  const server = await Server.start(t, { args: unlimited });
+  const s = await Socket.open(t, server, { 'session-id': 'ws-thread' });
+  s.create({});
+  await s.until('its end', () => s.ends().length === 1);
+  assert.match(s.ends()[0].response.id, /^resp_ws-thread-0$/);
+  s.create({ store: false }); // leaves nothing in a session that is stored
+  await s.until('the second end', () => s.ends().length === 2);
+  assert.doesNotMatch(s.ends()[1].response.id, /ws-thread/);
+  s.create({ input: [{ role: 'user', content: 'Tell me a story.' }, ...s.ends()[0].response.output, { role: 'user', content: 'And then?' }] });
+  await s.until('the third end', () => s.ends().length === 3);
+  assert.match(s.ends()[2].response.id, /^resp_ws-thread-1$/);
+  assert.deepEqual(s.errors(), []);
+});
+
 longTest('lanes, errors, and what dies with the socket', async (t) => {
   const server = await Server.start(t, { args: unlimited });
   const openai = clientOf(server);

@@ -219,7 +219,8 @@ void messages_request_read(struct messages_request *r, enum messages_purpose pur
         messages_refuse(r, "the body is empty");
     else
         messages_refuse(r, "the body: %s", err.text);
-    cJSON_Delete(json);
+    if (r->in.request && r->in.failure.status) completion_request_empty(r->in.request);
+    cJSON_Delete(json); // on this worker
 }
 
 void messages_request_release(struct messages_request *r) {

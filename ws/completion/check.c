@@ -130,7 +130,10 @@ static int check_args(const struct completion_request *r, struct completion_fail
 
 bool completion_check(struct completion_request *r, struct completion_failure *f) {
     *f = (struct completion_failure){0};
-    return check_args(r, f) == 0 && completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
-           place_stops(r, f) == 0 && force_call(r, f) == 0 && take_budget(r, f) == 0 &&
-           completion_take_format(r, f) == 0 && make_plan(r, f) == 0;
+    if (check_args(r, f) == 0 && completion_normalise(r, f) == 0 && check_tools(r, f) == 0 &&
+        place_stops(r, f) == 0 && force_call(r, f) == 0 && take_budget(r, f) == 0 &&
+        completion_take_format(r, f) == 0 && make_plan(r, f) == 0)
+        return true;
+    completion_request_empty(r);
+    return false;
 }

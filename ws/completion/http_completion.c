@@ -120,7 +120,10 @@ static void on_ready(void *x, struct completion *c) {
 
 // The cache of a request that is alone serves every session.
 static bool name_session(struct completion_request *r, const struct http_completion *x) {
-    return r->alone || !x->dialect->names_session || completion_name_session(r, x->http);
+    char name[SESSION_ID_MAX + 1];
+    if (r->alone || !x->dialect->names_session) return true;
+    completion_session_name(http_request_head(x->http), name);
+    return completion_name_session(r, name);
 }
 
 // Takes the decoded request. NULL: no memory.

@@ -63,15 +63,14 @@ int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new) 
 
 // --- names ---
 
-// A name that is not a valid session id is replaced by its hash, which is one.
-static void session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
+void completion_session_name(const struct http_head *h, char out[SESSION_ID_MAX + 1]) {
     static const enum http_header headers[] = {HEADER_SESSION_ID,     HEADER_SESSION,
                                                HEADER_CLAUDE_SESSION, HEADER_DYNAMO_SESSION,
                                                HEADER_AFFINITY,       HEADER_PARENT_SESSION};
     static const uint64_t key[2] = {0x73657373696f6e, 0x6e616d65};
     const char *name = "";
     for (size_t i = 0; i < sizeof headers / sizeof *headers && !name[0]; i++)
-        name = http_header(h, headers[i]);
+        name = h->header[headers[i]];
     out[0] = '\0';
     if (!name[0]) return;
     struct hash128 hash = siphash128(key, name, strlen(name));
@@ -82,9 +81,7 @@ static void session_name(const struct http *h, char out[SESSION_ID_MAX + 1]) {
                  (unsigned long long)hash.lo);
 }
 
-bool completion_name_session(struct completion_request *r, const struct http *h) {
-    char name[SESSION_ID_MAX + 1];
-    session_name(h, name);
+bool completion_name_session(struct completion_request *r, const char *name) {
     if (*name) r->session = strdup(name);
     return !*name || r->session;
 }

@@ -22,17 +22,21 @@ static void plan_free(struct completion_plan *p) {
     free(p);
 }
 
+void completion_request_empty(struct completion_request *r) {
+    cJSON **trees[] = {&r->messages, &r->tools,         &r->allowed, &r->callable,
+                       &r->custom,   &r->template_args, &r->format};
+    plan_free(r->plan);
+    r->plan = NULL;
+    for (size_t i = 0; i < sizeof trees / sizeof *trees; i++) {
+        cJSON_Delete(*trees[i]);
+        *trees[i] = NULL;
+    }
+}
+
 void completion_request_free(struct completion_request *r) {
     if (!r) return;
-    plan_free(r->plan);
+    completion_request_empty(r);
     placement_drop(r->served);
-    cJSON_Delete(r->messages);
-    cJSON_Delete(r->tools);
-    cJSON_Delete(r->allowed);
-    cJSON_Delete(r->callable);
-    cJSON_Delete(r->custom);
-    cJSON_Delete(r->template_args);
-    cJSON_Delete(r->format);
     free(r->tool_name);
     turn_sampling_free(r->sampling);
     free(r->session);

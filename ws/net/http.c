@@ -88,6 +88,9 @@ bool http_query(const struct http *h, const char *name, char *out, size_t cap) {
     return http_query_get(h->head.query ? h->head.query : "", name, out, cap);
 }
 
+const struct http_head *http_request_head(const struct http *h) {
+    return &h->head;
+}
 const char *http_header(const struct http *h, enum http_header name) {
     return h->head.header[name];
 }

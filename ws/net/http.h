@@ -83,6 +83,7 @@ enum http_method http_verb(const struct http *h); // HTTP_HEAD too, where the ro
 // A parameter of the query, decoded; false: it is missing or too long.
 bool http_query(const struct http *h, const char *name, char *out, size_t cap);
 const char *http_header(const struct http *h, enum http_header name); // "" when absent
+const struct http_head *http_request_head(const struct http *h);      // borrowed
 // The name of the token's owner; AUTH_LOCAL if the server needs no token. NULL: no token came yet.
 const char *http_owner(const struct http *h);
 const struct peer *http_peer(const struct http *h);

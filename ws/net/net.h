@@ -100,12 +100,13 @@ struct peer {
     struct http *http;                         // until the upgrade
     struct lws *wsi;                           // after it
     const struct websocket_protocol *protocol; // of the upgrade
-    void *websocket;                           // the protocol's object
-    struct peer_guest *guest;                  // another library's connection (guest.h)
-    struct rate rate;                          // of requests over `guest`
-    struct auth_token as;                      // its valid token; owner NULL: none yet
-    struct peer *unknown_prev, *unknown_next;  // net->unknown
-    int32_t hello_ticks;                       // since the upgrade; websocket.c
+    void *asked;              // by its upgrade's headers (protocol->ask); freed with the peer
+    void *websocket;          // the protocol's object
+    struct peer_guest *guest; // another library's connection (guest.h)
+    struct rate rate;         // of requests over `guest`
+    struct auth_token as;     // its valid token; owner NULL: none yet
+    struct peer *unknown_prev, *unknown_next; // net->unknown
+    int32_t hello_ticks;                      // since the upgrade; websocket.c
     // Silence, by net_served_us (websocket_tick).
     int64_t heard_us;     // when the client last did something
     int64_t pinged_us;    // when the last ping was due

@@ -56,6 +56,7 @@ void peer_free(struct peer *p) {
     if (p->as.owner) owner_use(p->as.owner, OWNER_CONNECTIONS, -1);
     ip_table_remove(&n->ips, p->ip);
     DL_DELETE(n->peers, p);
+    free(p->asked);
     free(p);
 }
 

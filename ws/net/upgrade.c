@@ -63,5 +63,6 @@ struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h) {
     if (n->life == NET_CLOSING) return REFUSE(503, "shutting_down", "the server is shutting down");
     r = judge_token(p, h, token);
     OPENSSL_cleanse(token, sizeof(token));
+    if (!r.status && p->protocol->ask) p->asked = p->protocol->ask(h);
     return r;
 }

@@ -15,9 +15,11 @@ struct websocket_piece { // of a message, as it arrives
 // The callbacks of a protocol over WebSocket. ws: the object that open() returned. A return of -1 ends the
 // socket.
 struct websocket_protocol {
-    const char *path;                          // of the upgrade
-    const char *name;                          // the sub-protocol; NULL: none is asked for
-    bool guarded;                              // needs a token if the server has a token file
+    const char *path; // of the upgrade
+    const char *name; // the sub-protocol; NULL: none is asked for
+    bool guarded;     // needs a token if the server has a token file
+    // What open() needs of the upgrade's headers, in malloc's memory: p->asked. NULL: nothing.
+    void *(*ask)(const struct http_head *h);
     void *(*open)(void *user, struct peer *p); // NULL: no memory
     void (*close)(void *ws);                   // the socket is gone: frees
     int (*receive)(void *ws, const struct websocket_piece *piece);
@@ -35,7 +37,7 @@ struct websocket_protocol {
 int websocket_open(struct net *n, struct err *err);
 void websocket_stop(struct net *n); // ends every WebSocket; runs the loop meanwhile
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
-// token. Sets the connection's owner by a valid token, and p->protocol.
+// token. Sets the connection's owner by a valid token, p->protocol and p->asked.
 struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
 // Hands p's socket to libwebsockets. p is freed with the socket; on failure at once.
 void websocket_adopt(struct peer *p, int fd, const char *key);

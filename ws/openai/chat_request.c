@@ -168,7 +168,7 @@ struct chat_request *chat_request_read(const struct service *s, const struct htt
     r->in.request = completion_request_new();
     if (r->in.request) r->in.request->owner = p->owner;
     r->json = openai_body_read(p->body, p->len, &r->in.failure);
-    if (r->json) read_all(r, s);
+    if (r->json && read_all(r, s) < 0 && r->in.request) completion_request_empty(r->in.request);
     cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;
     return r;

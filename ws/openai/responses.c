@@ -143,13 +143,6 @@ static const struct responses_sink summary = {
 
 // --- the request -----------------------------------------------------------
 
-// A response that continues nothing is given in the session that its headers name. One that is not stored must leave
-// nothing in a session that is, and a warm-up is no turn of the client's conversation.
-static bool name_session(struct responses_request *r, const struct http *h) {
-    bool names = r->store && r->generate && !r->continues && !r->conversation[0];
-    return !names || completion_name_session(r->completion, h);
-}
-
 void openai_responses_handle(void *user, struct http *h) {
     struct service *s = user;
     const struct responses_request *r = http_decoded(h);
@@ -159,7 +152,9 @@ void openai_responses_handle(void *user, struct http *h) {
     }
     struct posted *p = calloc(1, sizeof *p);
     struct responses_request *taken = http_take_decoded(h);
-    if (p && name_session(taken, h)) {
+    char session[SESSION_ID_MAX + 1];
+    completion_session_name(http_request_head(h), session);
+    if (p && responses_request_name(taken, session)) {
         const struct responses_sink *sink = taken->compacts ? &summary
                                             : taken->stream ? &streamed
                                                             : &whole;

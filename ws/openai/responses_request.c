@@ -441,6 +441,11 @@ struct responses_request *responses_request_read(const struct service *s,
     bool creates = d.json && read_all(&d) == 0 && !r->steer;
     if (creates && kind == RESPONSES_SOCKET) r->settings = steer_settings(d.json);
     cJSON_Delete(d.json);
+    if (r->failure.status) {
+        completion_request_empty(r->completion);
+        cJSON_Delete(r->unresolved);
+        r->unresolved = NULL;
+    }
     return r;
 }
 
@@ -459,6 +464,11 @@ void responses_request_free(struct responses_request *r) {
 }
 
 // --- before it starts ------------------------------------------------------
+
+bool responses_request_name(struct responses_request *r, const char *session) {
+    bool names = r->store && r->generate && !r->continues && !r->conversation[0];
+    return !names || completion_name_session(r->completion, session);
+}
 
 int responses_request_resolve(struct responses_request *r, const struct service *s) {
     TRY(responses_references_resolve(r->references, s, r->unresolved, &r->failure));

@@ -55,6 +55,10 @@ struct responses_request *responses_request_read(const struct service *s,
                                                  const struct http_payload *p,
                                                  enum responses_body kind);
 void responses_request_free(struct responses_request *r); // NULL is fine
+// A response that continues nothing is given in the session that its headers name (completion_session_name). One that is
+// not stored must leave nothing in a session that is, and a warm-up is no turn of the client's conversation. false: no
+// memory.
+bool responses_request_name(struct responses_request *r, const char *session);
 // Failures in OpenAI's words, which clients look for. E_INVAL.
 int responses_no_previous(struct completion_failure *f, const char *id);
 int responses_no_conversation(struct completion_failure *f, const char *id);

@@ -6,6 +6,7 @@
 #include "ws/openai/responses_run.h"
 #include "ws/socket.h"
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <utlist.h>
@@ -44,6 +45,7 @@ struct responses_socket {
     struct socket socket; // first: callbacks cast
     struct service *service;
     struct peer *peer;
+    char session[SESSION_ID_MAX + 1]; // that the upgrade's headers name; "": none
     struct flight *flights;
     int n_flights;
     char (*local)[SESSION_ID_MAX + 1]; // (n_local) sessions that die with the socket
@@ -264,7 +266,8 @@ static void start(struct flight *fl) {
     r->settings = NULL;
     r->forget = false; // the socket does that
     r->extends |= is_local(so, r->previous.session);
-    fl->run = responses_run_start(so->service, so->peer->as.owner->name, r, &sink, fl);
+    if (responses_request_name(r, so->session))
+        fl->run = responses_run_start(so->service, so->peer->as.owner->name, r, &sink, fl);
     if (fl->run) return;
     responses_request_free(r);
     fl->done = true;
@@ -442,6 +445,12 @@ static const struct follower_ops follower_ops = {
 
 // --- life ------------------------------------------------------------------
 
+static void *on_ask(const struct http_head *h) {
+    char name[SESSION_ID_MAX + 1];
+    completion_session_name(h, name);
+    return *name ? strdup(name) : NULL;
+}
+
 static void *on_open(void *user, struct peer *p) {
     struct service *s = user;
     struct responses_socket *so = calloc(1, sizeof *so);
@@ -451,6 +460,7 @@ static void *on_open(void *user, struct peer *p) {
     }
     so->service = s;
     so->peer = p;
+    if (p->asked) snprintf(so->session, sizeof so->session, "%s", (const char *)p->asked);
     if (s->state != SERVICE_RUNNING)
         socket_end(&so->socket, CLOSE_RESTART, "the server is shutting down");
     return so;
@@ -468,6 +478,7 @@ static void on_close(void *ws) {
 
 const struct websocket_protocol responses_socket_protocol = {.path = "/v1/responses",
                                                              .guarded = true,
+                                                             .ask = on_ask,
                                                              .open = on_open,
                                                              .close = on_close,
                                                              .receive = socket_receive,
