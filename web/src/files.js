@@ -31,7 +31,9 @@ export const onFilesDropped = (take) => (intoMessage = take);
 
 /** @param {File[]} files */
 async function dropped(files) {
+  /** @type {File[]} */
   const sessions = [];
+  /** @type {File[]} */
   const others = [];
   for (const file of files) (await isSession(file) ? sessions : others).push(file);
   if (sessions.length) await importFiles(sessions);

@@ -2,6 +2,7 @@
 // The text of PDF files, by pdf.js: a part of its own, loaded with the first such file. It works on this thread, page by
 // page: a worker would need a script address that the content policy does not allow.
 import { getDocument } from 'pdfjs-dist/legacy/build/pdf.mjs';
+// @ts-expect-error it has no types
 import * as worker from 'pdfjs-dist/legacy/build/pdf.worker.mjs';
 
 /** @type {any} */ (globalThis).pdfjsWorker = worker; // pdf.js takes it in place of a worker

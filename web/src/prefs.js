@@ -75,7 +75,7 @@ export function setTextSize(value) {
   document.documentElement.dataset.text = value;
 }
 
-export const isWide = () => read('wide', false) === true;
+export const isWide = () => read('wide', /** @type {boolean} */ (false)) === true;
 /** @param {boolean} wide */
 export function setWide(wide) {
   write('wide', wide);

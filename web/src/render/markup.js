@@ -27,7 +27,7 @@ function nest(act) {
 const nested = (kind) =>
   /** @this {Tokenizer} @param {string} src */
   function (src) {
-    return nest(() => Tokenizer.prototype[kind].call(this, src));
+    return nest(() => /** @type {any} */ (Tokenizer.prototype[kind]).call(this, src));
   };
 
 const WORK = 200000; // characters that the search for emphasis may look at: a model that repeats "*a_" would cost seconds

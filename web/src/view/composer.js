@@ -59,6 +59,7 @@ let sendsTo = ''; // the session whose loading a message waits for
 /** @type {any} */
 let timer = null;
 
+/** @returns {undefined} */
 function submit() {
   if (readingFiles()) return undefined;
   const text = withFiles(chosenFiles(), field.value.trim());
@@ -121,6 +122,7 @@ function estimated() {
   return files.reduce((sum, file) => sum + file.tokens, estimateTokens(field.value));
 }
 
+/** @returns {undefined} */
 function draw() {
   const chat = currentChat();
   if (sendsTo && sendsTo === chat?.id && chat.phase === 'ready') return submit();

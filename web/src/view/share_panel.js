@@ -50,7 +50,7 @@ export function openShare(id) {
     const button = (/** @type {string} */ label, /** @type {() => void} */ onclick, look = '') =>
       h('button', { type: 'button', class: `button ${look}`, onclick }, label);
     const link = token && linkOf(token);
-    const field = link && h('input', { class: 'share-link', readOnly: true, value: link, 'aria-label': t('Link to this chat'), onfocus: () => field.select() });
+    const field = link && h('input', { class: 'share-link', readOnly: true, value: link, 'aria-label': t('Link to this chat'), onfocus: (/** @type {any} */ event) => event.target.select() });
     body.replaceChildren(
       h(
         'p',

@@ -51,7 +51,7 @@ const title = h('h1', { class: 'title', dir: 'auto' }, t('Shared chat'));
 const log = h('div', { role: 'region', 'aria-label': t('Conversation') });
 const announced = h('p', { class: 'shared-state', role: 'status' });
 
-/** @param {string} text @param {...Node} more */
+/** @param {string} text @param {...(Node | string)} more */
 const say = (text, ...more) => announced.replaceChildren(text, ...more);
 
 const more = h('button', { type: 'button', class: 'button shared-more', hidden: true, onclick: () => showMore() }, t('More messages'));

@@ -248,7 +248,7 @@ function place(parent, element, before) {
 
 const renameFolder = (/** @type {string} */ name) => withPanels(({ openRenameFolder }) => openRenameFolder(name));
 
-/** @param {string} name @param {string} label @param {() => void} onclick */
+/** @param {import('../dom.js').IconName} name @param {string} label @param {() => void} onclick */
 const folderIcon = (name, label, onclick) => iconButton(name, label, { class: 'icon-button small item-menu', tabIndex: -1, onclick });
 
 /** A folder's heading shows and hides its chats. @param {string} name @param {HTMLElement} rows */
