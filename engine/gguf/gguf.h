@@ -31,8 +31,8 @@ bool gguf_is(const char *path);
 // E_NOTFOUND and other E_* of opening a file; E_FORMAT, E_CORRUPT: the header; E_UNSUPPORTED names a version or
 // a type of tensor; E_LIMIT; E_NOMEM.
 //
-// long_arrays false: arrays of more than GGUF_LONG_ARRAY values (a vocabulary) are passed over, and the metadata
-// has null in their place, which is much quicker.
+// Arrays of more than GGUF_LONG_ARRAY values are passed over, and the metadata has null in their place, which is much
+// quicker. long_arrays: those of the tokenizer are kept.
 #define GGUF_LONG_ARRAY 4096
 int gguf_open(struct gguf **out, const char *path, bool long_arrays, struct err *err);
 void gguf_close(struct gguf *g); // NULL is allowed

@@ -155,7 +155,7 @@ static void an_array_that_is_not_there(void) {
     put_text("k");
     put_uint(9, 4);
     put_uint(10, 4);
-    put_uint(3500000, 8);
+    put_uint(1500000, 8);
 }
 static void nested_arrays(void) {
     begin(0, 1);
@@ -293,6 +293,32 @@ static void hostile_headers_are_refused(void **state) {
     }
 }
 
+static void put_bytes_array(const char *key, uint64_t says, size_t n) {
+    put_text(key);
+    put_uint(9, 4);
+    put_uint(0, 4);
+    put_uint(says, 8);
+    for (size_t i = 0; i < n; i++) put("", 1);
+}
+
+// Each value of a kept array takes memory and time, so that a file with millions of them must not be kept.
+static void long_arrays_are_kept_for_the_tokenizer_alone(void **state) {
+    struct gguf *g = NULL;
+    struct err err = {0};
+    begin(0, 2);
+    put_bytes_array("x.long", 5000, 5000);
+    put_bytes_array("tokenizer.ggml.token_type", 5000, 5000);
+    assert_int_equal(gguf_open(&g, written("t.gguf"), true, &err), 0);
+    assert_true(cJSON_IsNull(cJSON_GetObjectItem(gguf_metadata(g), "x.long")));
+    assert_int_equal(cJSON_GetArraySize(json_member(gguf_metadata(g), "tokenizer.ggml.token_type")),
+                     5000);
+    gguf_close(g);
+    begin(0, 1);
+    put_bytes_array("tokenizer.ggml.token_type", (1 << 20) + 1, 100);
+    assert_int_equal(gguf_open(&g, written("t.gguf"), true, &err), E_LIMIT);
+    assert_non_null(strstr(err.text, "an array of 1048577 values"));
+}
+
 // Cut anywhere, a file is refused or whole in what it has.
 static void cut_files_are_refused(void **state) {
     begin(1, 2);
@@ -419,6 +445,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_is_read),
         cmocka_unit_test(hostile_headers_are_refused),
+        cmocka_unit_test(long_arrays_are_kept_for_the_tokenizer_alone),
         cmocka_unit_test(cut_files_are_refused),
         cmocka_unit_test(later_parts_are_read_with_care),
         cmocka_unit_test(unknown_models_are_refused_by_name),
