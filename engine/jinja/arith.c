@@ -200,6 +200,17 @@ static int format(struct jinja_run *r, struct jinja_string s, const struct jinja
     return jinja_text_take_value(&t, out);
 }
 
+// The sum of a string marked as safe and one that is not: the latter is escaped, and the sum is safe.
+static int join_safe(struct jinja_run *r, const struct jinja_value *a, const struct jinja_value *b,
+                     struct jinja_value *out) {
+    struct jinja_value first = *a, second = *b;
+    if (!first.markup) TRY(jinja_escape(r, a->s, &first));
+    if (!second.markup) TRY(jinja_escape(r, b->s, &second));
+    TRY(join(r, &first, &second, out));
+    out->markup = true;
+    return 0;
+}
+
 int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,
                  const struct jinja_value *b, struct jinja_value *out) {
     bool whole_a = a->kind == JINJA_INT || a->kind == JINJA_BOOL,
@@ -211,9 +222,10 @@ int jinja_binary(struct jinja_run *r, int op, const struct jinja_value *a,
         return of_floats(r, op, jinja_as_double(a), jinja_as_double(b), out);
     bool many_a = a->kind == JINJA_STRING || jinja_is_plain(a),
          many_b = b->kind == JINJA_STRING || jinja_is_plain(b);
-    if (jinja_is_markup(a) || (jinja_is_markup(b) && op != '%'))
-        return jinja_fail(r, E_UNSUPPORTED,
-                          "'%s' with a string marked as safe, which escapes the other one",
+    const bool safe = jinja_is_markup(a) || jinja_is_markup(b);
+    if (safe && op == '+' && a->kind == b->kind) return join_safe(r, a, b, out);
+    if (safe && (op == '*' || (op == '%' && jinja_is_markup(a))))
+        return jinja_fail(r, E_UNSUPPORTED, "'%s' with a string marked as safe is not supported",
                           op_name(op));
     if (op == '+' && many_a && a->kind == b->kind) return join(r, a, b, out);
     if (op == '*' && many_a && whole_b) return repeat(r, a, y, out);

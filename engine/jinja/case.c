@@ -159,3 +159,21 @@ int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_strin
     if (at < s.len) jinja_text_add(&t, jinja_string_sub(s, at, s.len));
     return jinja_text_take_value(&t, out);
 }
+
+int jinja_escape(struct jinja_run *r, struct jinja_string s, struct jinja_value *out) {
+    static const char from[] = "&<>'\"";
+    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    struct jinja_text t;
+    TRY(jinja_spend(r, s.len / 64));
+    jinja_text_init(&t, &r->arena);
+    for (size_t i = 0; i < s.len; i++) {
+        const char *special = s.s[i] ? strchr(from, s.s[i]) : NULL;
+        if (special)
+            jinja_text_addz(&t, to[special - from]);
+        else
+            jinja_text_add(&t, jinja_string_sub(s, i, i + 1));
+    }
+    TRY(jinja_text_take_value(&t, out));
+    out->markup = true;
+    return 0;
+}

@@ -42,12 +42,23 @@ static bool is_unmarked(const struct jinja_value *v) {
     return v->kind == JINJA_STRING && !v->markup;
 }
 
+// Takes back what has been printed from byte `from` on, escaped: a string marked as safe is to be added to it.
+static int take_back(struct jinja_run *r, size_t from, struct jinja_value *out) {
+    struct jinja_text *t = r->out;
+    const struct jinja_string s = {
+        .s = t->s + from, .origin = t->origin ? t->origin + from : NULL, .len = t->len - from};
+    TRY(s.len > 0 ? jinja_escape(r, s, out) : 0);
+    t->len = from;
+    return 0;
+}
+
 // Prints a sum of strings, the usual way to write a message, without joining them first. *printed: it was one;
 // else *v is the expression's value.
 static int print_sum(struct jinja_run *r, const struct jinja_node *n, bool *printed,
                      struct jinja_value *v) {
     struct jinja_value value;
     const struct jinja_value *b = &value;
+    const size_t from = r->out->len;
     bool left = false;
     *printed = false;
     if (n->kind != JINJA_N_BINARY || n->op != '+') return jinja_eval(r, n, v);
@@ -61,6 +72,7 @@ static int print_sum(struct jinja_run *r, const struct jinja_node *n, bool *prin
     }
     r->line = n->line;
     if (left) *v = jinja_str(JINJA_LITERAL("")); // stands for what is printed
+    if (left && jinja_is_markup(b)) TRY(take_back(r, from, v));
     if (is_unmarked(v) && is_unmarked(b)) {
         TRY(jinja_spend(r, (v->s.len + b->s.len) / 64));
         jinja_text_add(r->out, v->s);

@@ -61,27 +61,13 @@ JINJA_FN(f_replace) {
 }
 
 JINJA_FN(f_escape) {
-    static const char from[] = "&<>'\"";
-    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
     struct jinja_string s;
-    struct jinja_text t;
     if (jinja_is_markup(&a[0])) { // escaped or safe as it is
         *out = a[0];
         return 0;
     }
     TRY(jinja_to_string(r, &a[0], &s));
-    TRY(jinja_spend(r, s.len / 64));
-    jinja_text_init(&t, &r->arena);
-    for (size_t i = 0; i < s.len; i++) {
-        const char *special = s.s[i] ? strchr(from, s.s[i]) : NULL;
-        if (special)
-            jinja_text_addz(&t, to[special - from]);
-        else
-            jinja_text_add(&t, jinja_string_sub(s, i, i + 1));
-    }
-    TRY(jinja_text_take_value(&t, out));
-    out->markup = true;
-    return 0;
+    return jinja_escape(r, s, out);
 }
 
 // indent(s, width=4, first=False, blank=False): a line without words stays empty unless blank.

@@ -134,6 +134,8 @@ bool jinja_next_line(struct jinja_string s, size_t *at, struct jinja_string *lin
 // strip(chars): *chars may be absent or none.
 int jinja_strip(struct jinja_run *r, struct jinja_string s, const struct jinja_value *chars,
                 bool front, bool back, struct jinja_value *out);
+// With &, <, >, ' and " as HTML has them, and marked as safe.
+int jinja_escape(struct jinja_run *r, struct jinja_string s, struct jinja_value *out);
 int jinja_replace(struct jinja_run *r, struct jinja_string s, struct jinja_string old,
                   struct jinja_string new, int64_t count, struct jinja_value *out);
 bool jinja_want_bool(const struct jinja_value *v, bool absent);

@@ -46,10 +46,7 @@ static const struct jinja_sample expressions[] = {
      "a<bb>cd<ee>d<ee>", 0},
     {"{{ 'a' + 'b' + 1 }}", "can only concatenate str (not \"int\") to str", E_INVAL},
     {"{{ 1 + 2 + 'b' }}", "unsupported operand type(s) for +: 'int' and 'str'", E_INVAL},
-    {"{{ 'a' + 'b' + ('c'|safe) }}",
-     "'+' with a string marked as safe, which escapes the other one", E_UNSUPPORTED},
-    {"{{ ('a'|safe) + 'b' }}", "'+' with a string marked as safe, which escapes the other one",
-     E_UNSUPPORTED},
+    {"{{ 'a' + '<b' + ('<c'|safe) }} {{ ('a'|safe) + 'b' + '<' }}", "a&lt;b<c ab&lt;", 0},
     {"{{ 'a' + 'b' + nope }}", "'nope' is undefined", E_INVAL},
     {"{% for x in [d, d, {'zz': 1}] %}{{ x.zz is defined }} {{ x.yy is defined }} {% endfor "
      "%}{{ d.zz + 'a' }}",
