@@ -305,12 +305,18 @@ static const struct jinja_value *named(const struct jinja_call *c, const char *n
     return NULL;
 }
 
+// What map, select and their like give for none, 0 and whatever else is false in Python: nothing, without looking at it.
+static int nothing(struct jinja_run *r, struct jinja_value *out) {
+    return jinja_lazy_new(r, JINJA_GENERATOR, out);
+}
+
 // map('filter', ...) or map(attribute='a.b', default=...)
 JINJA_FN(f_map) {
     struct jinja_list *l;
     struct jinja_value v;
     const struct jinja_value *attribute = named(c, "attribute"), *missing = named(c, "default");
     const struct jinja_builtin *filter = NULL;
+    if (!jinja_truth(&a[0])) return nothing(r, out);
     TRY(jinja_items(r, &a[0], &l));
     TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     if (!attribute && (c->n == 0 || c->args[0].kind != JINJA_STRING))
@@ -336,6 +342,7 @@ static int choose(struct jinja_run *r, const struct jinja_value *a, const struct
     struct jinja_value v;
     const struct jinja_builtin *test = NULL;
     size_t skip = by_attribute;
+    if (!jinja_truth(&a[0])) return nothing(r, out);
     TRY(jinja_items(r, &a[0], &l));
     TRY(jinja_lazy_new(r, JINJA_GENERATOR, out));
     if (c->n < skip) return jinja_fail(r, E_INVAL, "an attribute's name is missing");

@@ -33,6 +33,12 @@ static const struct jinja_sample lazy[] = {
      "TrueFalseTrue", 0},
     {"{{ range(3) }}", "a 'range' has no text", E_UNSUPPORTED},
     {"{{ range(2) + [1] }}", "unsupported operand type(s) for +: 'range' and 'list'", E_INVAL},
+    // Of what is false nothing is taken, whatever it is (Functionary's template does so with no tools).
+    {"{% set t = none %}{{ t | selectattr('a', 'equalto', 1) | list | length }}{{ 0 | map('upper') "
+     "| list }}"
+     "{{ '' | reject | list }}{{ t | map(attribute='a') | list }}{{ t | rejectattr('a') | list }}",
+     "0[][][][]", 0},
+    {"{{ 1 | select | list }}", "'int' object is not iterable", E_INVAL},
     // Groups are tuples with names.
     {"{% for g in people | groupby('a.b') %}{{ g.grouper }}:{{ g.list | length }}:{{ g[0] }};"
      "{% endfor %}",
