@@ -173,7 +173,7 @@ export async function fromMenu(page, item, at = -1, within = '') {
 }
 
 /** Waits until the message field holds this: the hash changes before the page has changed its session. */
-export const typed = (page, text) => page.waitForFunction((wanted) => document.querySelector('#message').value === wanted, text);
+export const typed = (page, text) => page.waitForFunction((wanted) => document.querySelector('#message')?.value === wanted, text);
 
 /** Holds the timers after which a deletion cannot be undone: on a busy machine two clicks may take longer. Call it before the
  * page is opened, or again. */

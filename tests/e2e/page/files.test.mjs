@@ -187,7 +187,7 @@ test('files that were not sent outlive a reload, and come back as files from a m
   await page.fill('#message', 'Well?');
   await page.reload();
   await page.waitForSelector('.file-chips .file-name:text-is("long.txt")');
-  await page.waitForFunction(() => document.querySelector('#message').value === 'Well?');
+  await page.waitForFunction(() => document.querySelector('#message')?.value === 'Well?'); // none before the page's script ran
   await page.click('button.send');
   await page.waitForSelector('.pending .problem');
   assert.equal(await page.locator('.file-chips:visible').count(), 0);
@@ -196,6 +196,6 @@ test('files that were not sent outlive a reload, and come back as files from a m
   assert.equal(await page.inputValue('#message'), 'Well?');
   await page.click('[aria-label="Remove long.txt"]');
   await page.reload();
-  await page.waitForFunction(() => document.querySelector('#message').value === 'Well?');
+  await page.waitForFunction(() => document.querySelector('#message')?.value === 'Well?'); // none before the page's script ran
   assert.equal(await page.locator('.file-chips:visible').count(), 0);
 });
