@@ -239,7 +239,8 @@ $(B)/tests/bench/bench_cuda: $(B)/tests/bench/bench_cuda.cu.o $(LIB)
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS) -lstdc++
 bench-%: $(B)/tests/bench/bench_% ; $< $(ARGS)
 # Compiled with the tests, so that a change of an interface does not break a benchmark unseen.
-BENCHES := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(filter 1,$(CUDA)),,%/bench_all_reduce.c),$(wildcard tests/bench/bench_*.c)))
+BENCHES := $(patsubst %.c,$(B)/%.o,$(filter-out $(if $(filter 1,$(CUDA)),,%/bench_all_reduce.c),$(wildcard tests/bench/bench_*.c))) \
+           $(if $(filter 1,$(CUDA)),$(B)/tests/bench/bench_cuda.cu.o)
 # Benchmarks are made by pattern rules, so make would delete them as intermediate files. .SECONDARY without a list would
 # keep every target, but make does not rebuild a missing secondary file: cuda-0 would stay missing after a build with CUDA=1.
 .SECONDARY: $(foreach b,$(wildcard tests/bench/bench_*.c*),$(B)/$(basename $(b)) $(B)/$(patsubst %.c,%,$(b)).o)

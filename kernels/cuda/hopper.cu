@@ -50,3 +50,24 @@ bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t 
     return map_of(map, CU_TENSOR_MAP_DATA_TYPE_UINT32, CU_TENSOR_MAP_SWIZZLE_NONE, data, rows,
                   words, words * 4, box_rows, box_words);
 }
+
+int clusters_at_once(const void *kernel, int threads, int shared, int blocks) {
+    int n = 0;
+    if (cuda_kernel_fact(kernel, blocks, &n)) return n;
+    cudaLaunchAttribute cluster = {};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim.x = (unsigned)blocks;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = dim3((unsigned)blocks);
+    config.blockDim = dim3((unsigned)threads);
+    config.dynamicSmemBytes = (size_t)shared;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess || n < 1) {
+        (void)cudaGetLastError();
+        n = 1; // slow, and as right
+    }
+    cuda_keep_kernel_fact(kernel, blocks, n);
+    return n;
+}

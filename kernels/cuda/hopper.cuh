@@ -39,6 +39,10 @@ bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t 
 // Whether the current device runs sm_90a's code and the driver makes tensor maps.
 bool hopper_here(void);
 
+// How many clusters of so many blocks the current device has room for at once, 1 or more. Its multiprocessors come in
+// groups, and a cluster lies in one of them, so that some may stay without.
+int clusters_at_once(const void *kernel, int threads, int shared, int blocks);
+
 // kernel<<<grid, block, shared, stream>>>(args...) in clusters of so many blocks, allowed to start
 // early. The launcher still ends with cuda_launched().
 template <typename... Params, typename... Args>
@@ -132,6 +136,33 @@ __device__ __forceinline__ void tma_load_bytes(uint32_t to, const void *from, in
                  "[%0], [%1], %2, [%3], %4;" ::"r"(to),
                  "l"(from), "r"(bytes), "r"(bar), "l"(policy)
                  : "memory");
+}
+
+// --- copies from shared memory -------------------------------------------------------------------
+
+// What this thread has written to shared memory is seen by copies that are requested behind the next barrier.
+__device__ __forceinline__ void copies_see_writes(void) {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+// From shared memory to the box of `map` whose first element is (row, k), as tma_load the other way.
+__device__ __forceinline__ void tma_store(const CUtensorMap *map, int k, int row, uint32_t from) {
+    asm volatile(
+        "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(
+            map),
+        "r"(k), "r"(row), "r"(from)
+        : "memory");
+}
+// A group of the thread's copies since the last one.
+__device__ __forceinline__ void copies_commit(void) {
+    asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Until all but so many of the thread's last groups have been read from shared memory.
+template <int pending> __device__ __forceinline__ void copies_read(void) {
+    asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(pending) : "memory");
+}
+// Until all of them are where they go.
+__device__ __forceinline__ void copies_written(void) {
+    asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
 // --- clusters ------------------------------------------------------------------------------------

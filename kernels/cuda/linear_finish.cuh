@@ -27,9 +27,6 @@ __device__ __forceinline__ void add_terms(float (&v)[N], const struct cuda_linea
         if (a.bias) v[i] += t.bias[i];
     }
 }
-__device__ __forceinline__ float x_scale_of(const struct cuda_linear &a, int i) {
-    return a.x_scale ? a.x_scale[i] : 1.0f;
-}
 
 // Loads y[at .. at + N), up to `end`, if the linear adds to y. Call it while the sums are still
 // computed. aligned: y's rows are multiples of N.
@@ -88,16 +85,16 @@ __device__ __forceinline__ void load_outputs(float (&before)[N], const struct cu
         load_before<T>(before, a, (int64_t)i * width + row, (int64_t)(i + 1) * width,
                        width % N == 0);
 }
-// terms, up_terms: of `row` ... and of the rows that they gate.
 template <typename T, int N, bool GATED>
-__device__ __forceinline__ void finish_outputs_by(const struct cuda_linear &a, int i, int row,
-                                                  float (&v)[N], float (&up)[N],
-                                                  const float (&before)[N],
-                                                  const struct output_terms<N> &terms,
-                                                  const struct output_terms<N> &up_terms,
-                                                  float x_scale) {
-    int width = GATED ? a.rows / 2 : a.rows;
+__device__ __forceinline__ void finish_outputs(const struct cuda_linear &a, int i, int row,
+                                               float (&v)[N], float (&up)[N],
+                                               const float (&before)[N]) {
+    const int width = GATED ? a.rows / 2 : a.rows;
+    const float x_scale = a.x_scale ? a.x_scale[i] : 1.0f;
+    struct output_terms<N> terms, up_terms;
     if (row >= width) return;
+    load_terms(terms, a, row);
+    if (GATED) load_terms(up_terms, a, row + width);
     add_terms(v, a, terms, x_scale);
     if (GATED) add_terms(up, a, up_terms, x_scale);
     if (GATED || a.activate) {
@@ -107,15 +104,4 @@ __device__ __forceinline__ void finish_outputs_by(const struct cuda_linear &a, i
     }
     store_outputs<T>(a, (int64_t)i * width + row, (int64_t)(i + 1) * width, v, before,
                      width % N == 0);
-}
-template <typename T, int N, bool GATED>
-__device__ __forceinline__ void finish_outputs(const struct cuda_linear &a, int i, int row,
-                                               float (&v)[N], float (&up)[N],
-                                               const float (&before)[N]) {
-    const int width = GATED ? a.rows / 2 : a.rows;
-    struct output_terms<N> terms, up_terms;
-    if (row >= width) return;
-    load_terms(terms, a, row);
-    if (GATED) load_terms(up_terms, a, row + width);
-    finish_outputs_by<T, N, GATED>(a, i, row, v, up, before, terms, up_terms, x_scale_of(a, i));
 }

@@ -146,28 +146,6 @@ __global__ void __launch_bounds__(THREADS,
 #endif
 }
 
-// Clusters of so many blocks that the device has room for.
-template <typename Kernel> int clusters_at_once(Kernel kernel, int bytes, int blocks) {
-    int n = 0;
-    if (cuda_kernel_fact((const void *)kernel, blocks, &n)) return n;
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = (unsigned)blocks, cluster.val.clusterDim.y = 1,
-    cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3((unsigned)blocks);
-    config.blockDim = dim3(THREADS);
-    config.dynamicSmemBytes = (size_t)bytes;
-    config.attrs = &cluster;
-    config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&n, kernel, &config) != cudaSuccess || n < 1) {
-        (void)cudaGetLastError();
-        n = 1; // tiles are whole then, which is as right
-    }
-    cuda_keep_kernel_fact((const void *)kernel, blocks, n);
-    return n;
-}
-
 // Where all tiles of 64 rows a half run at once, and some multiprocessors have two and others one,
 // smaller tiles are dealt out evenly. (Four rows are written at a time.) Each tile fetches x, so
 // with many rows of x that is for those that take all of K, which are many.
@@ -194,7 +172,7 @@ int launch_stream(struct stream j, cudaStream_t stream) {
     CUtensorMap w_map, x_map;
     static_assert(bytes <= ALONE);
     cuda_allow_shared((const void *)kernel, ALONE);
-    const int at_once = clusters_at_once(kernel, bytes, j.cut.parts);
+    const int at_once = clusters_at_once((const void *)kernel, THREADS, bytes, j.cut.parts);
     const int halves = GATED ? a.rows / 2 : (a.rows + 1) / 2; // rows
     j.half = half_of(halves, at_once, N > 32 && j.cut.parts > 1);
     j.tiles = (halves + j.half - 1) / j.half;

@@ -12,8 +12,8 @@
 //   - If the matrix is cut into parts of K (linear_parts.cuh), each part's sum starts from zero and is
 //     added to those before. This takes twice the registers, so tiles have 128 rows of x; uncut, 256. With x of e4m3
 //     K is not cut: nothing asks for the bits of linear_stream.cu.
-//   - Results leave through shared memory, 32 rows of x at a time, so that y is written by whole
-//     sectors.
+//   - Results leave by copies of shared memory that go on while the next tile is multiplied; what y held comes the same
+//     way before the tile's end.
 #include "kernels/cuda/linear_parts.cuh"
 #include "kernels/cuda/pdl.cuh"
 
@@ -21,100 +21,216 @@ namespace {
 
 constexpr int ROWS = LINEAR_TILE, WARPS = 8, THREADS = (WARPS + 4) * 32, PAIR = 2;
 constexpr int HALF = ROWS / 2 * SWIZZLED_ROW; // bytes of a warpgroup's rows of a tile of W
-constexpr int LEAVING = 32, PITCH = 64 + 4;   // rows of x that leave together; floats of one
-constexpr int DESK = LEAVING * PITCH * 4;     // bytes where a warpgroup's results leave from
-constexpr int ROOM = 227 * 1024 - 1024 - 256; // of shared memory, less alignment and barriers
+// Each warpgroup's results are staged in PIECES pieces of PIECE_ROWS rows of x by its 64 rows of W.
+constexpr int PIECE_ROWS = 32, PIECE = PIECE_ROWS * SWIZZLED_ROW, PIECES = 4,
+              STAGING = PIECES * PIECE;
+constexpr int STAGING_BARRIERS = 2 * PIECES * 8; // bytes
+constexpr int ROOM = 227 * 1024;                 // of shared memory
 
 struct tiles {
     struct cuda_linear a;
     struct linear_cut cut;
     int32_t n_pairs, x_tiles; // pairs of tiles in all; tiles along x
+    bool by_copies;           // results leave by copies: y has T and rows of whole 16 bytes
 };
 
 template <typename W, typename X, int N> struct shape {
     static constexpr int k = SWIZZLED_ROW / (int)sizeof(W), // of a stage; of a tile of x
         x_k = SWIZZLED_ROW / (int)sizeof(X), x_tiles = k / x_k;
     static constexpr int x_tile = N * SWIZZLED_ROW, bytes = 2 * HALF + x_tiles * x_tile;
-    static constexpr int stages = (ROOM - 2 * DESK) / (bytes + STEP_SCALES + 16);
     static constexpr int scales = sizeof(W) == 1 ? STEP_SCALES : 0; // of a stage
-    static constexpr int shared = stages * (bytes + scales + 16) + 2 * DESK + 1024;
+    static constexpr int barriers = 2 * STAGING_BARRIERS, stage = bytes + scales + 16;
+    static constexpr int stages = (ROOM - 2 * STAGING - barriers) / stage;
+    static constexpr int shared = stages * stage + 2 * STAGING + barriers;
     static_assert(stages >= 3, "a ring");
 };
 
 #ifdef PARLEY_SM90A
 
-// A warpgroup's sums of the tile to y, through its desk. `row`: the tile's first output of this
-// warpgroup. What y held is loaded while a round's sums go through the desk.
-template <typename T, int N, bool GATED>
-__device__ __forceinline__ void leave(const struct cuda_linear &a, const float (&sum)[N / 2],
-                                      float *desk, int x_row, int row, int id) {
-    constexpr int each = 8,
-                  across = (GATED ? 32 : 64) / each; // outputs of a thread; threads of a row of x
-    constexpr int AT_ONCE = LEAVING * across / 128, ROUNDS = N / LEAVING;
-    const int thread = (int)threadIdx.x % 128, lane = thread % 32;
-    const int at = thread / 32 * 16 + lane / 4, column = lane % 4 * 2;
-    const int to = thread % across * each, width = GATED ? a.rows / 2 : a.rows;
-    struct output_terms<each> terms, up_terms;
-    if (row + to < width) {
-        load_terms(terms, a, row + to);
-        if (GATED) load_terms(up_terms, a, row + to + width);
+// Where a warpgroup's results wait for their copies to y: piece q at place q % PIECES. The warpgroup may write it once
+// `free` has ended its q / PIECES-th phase, and finds there what y held if results are added; it is copied behind `full`.
+struct staging {
+    uint32_t pieces, free, full; // shared
+    __device__ __forceinline__ uint32_t piece(int q) const {
+        return pieces + (uint32_t)(q % PIECES * PIECE);
     }
+    __device__ __forceinline__ static uint32_t bar(uint32_t of, int q) {
+        return of + (uint32_t)(q % PIECES * 8);
+    }
+    __device__ __forceinline__ static void wait(uint32_t of, int q) {
+        mbarrier_wait(bar(of, q), q / PIECES & 1);
+    }
+};
+
+// The end of a warpgroup's part of a tile: 64 rows of W from `row`, N rows of x from x_row. A lane holds of the sums those
+// of two rows of W, g and g + 8 of its warp's 16. The code of a tile's end runs once a tile, so it must be short: a
+// microsecond for each 8 KB.
+template <typename T, int N, bool X_SCALED> struct epilogue {
+    static constexpr int ROUNDS = N / PIECE_ROWS;
+    const struct cuda_linear &a;
+    const struct staging staged;
+    int q = 0; // the next piece
+    int x_row = 0, row = 0;
+    float scale[2] = {}, bias[2] = {}, x_scale[ROUNDS] = {}; // x_scale: a lane's row of each round
+
+    // Ahead of the tile's products: loads what its end needs.
+    __device__ __forceinline__ void begin(int first_x_row, int first_row) {
+        const int lane = (int)threadIdx.x % 32, at = (int)threadIdx.x / 32 % 4 * 16 + lane / 4;
+        x_row = first_x_row, row = first_row;
 #pragma unroll
-    for (int round = 0; round < ROUNDS; round++) {
-        if (x_row + round * LEAVING >= a.n) break;
-        float before[AT_ONCE][each], x_scale[AT_ONCE];
-#pragma unroll
-        for (int r = 0; r < AT_ONCE; r++) { // on their way while the sums go through shared memory
-            const int i = x_row + round * LEAVING + (thread + r * 128) / across;
-            if (i >= a.n) continue;
-            load_outputs<T, each, GATED>(before[r], a, i, row + to);
-            x_scale[r] = x_scale_of(a, i);
+        for (int r = 0; r < 2; r++) {
+            const int i = min(row + at + 8 * r, a.rows - 1);
+            if (a.scale && !a.block_k) scale[r] = a.scale[i];
+            if (a.bias) bias[r] = a.bias[i];
         }
-        named_barrier(id, 128); // those before have been read
 #pragma unroll
-        for (int c = 0; c < LEAVING / 8; c++) {
+        for (int r = 0; r < ROUNDS; r++)
+            if (X_SCALED) x_scale[r] = a.x_scale[min(x_row + r * PIECE_ROWS + lane, a.n - 1)];
+    }
+    // Scales and bias of a round's sums.
+    template <int COUNT>
+    __device__ __forceinline__ void finish(float (&v)[COUNT], int round) const {
+        const int t = (int)threadIdx.x % 4;
 #pragma unroll
-            for (int e = 0; e < 4; e++)
-                desk[(c * 8 + column + e % 2) * PITCH + at + e / 2 * 8] =
-                    sum[round * LEAVING / 2 + 4 * c + e];
+        for (int i = 0; i < COUNT; i++)
+            if (X_SCALED) v[i] *= __shfl_sync(~0u, x_scale[round], i / 4 * 8 + 2 * t + i % 2);
+        if (a.scale && !a.block_k) {
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) v[i] *= scale[i / 2 % 2];
         }
-        named_barrier(id, 128);
+        if (a.bias) {
 #pragma unroll
-        for (int r = 0; r < AT_ONCE; r++) {
-            const int i = x_row + round * LEAVING + (thread + r * 128) / across;
-            const float *from = desk + (thread + r * 128) / across * PITCH + to;
-            float v[each], up[each];
-            if (i >= a.n) continue;
+            for (int i = 0; i < COUNT; i++) v[i] += bias[i / 2 % 2];
+        }
+    }
+    __device__ __forceinline__ void by_copies(const float (&sum)[N / 2]) {
+        const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32 % 4;
+        const int matrix = lane / 8, in_matrix = lane % 8;
+        // Matrices of 8 rows of x by 8 rows of W: rows g, rows g + 8 of W, the same of the next 8 rows of x.
+        const uint32_t in_piece = (uint32_t)((matrix / 2 * 8 + in_matrix) * SWIZZLED_ROW +
+                                             ((2 * warp + matrix % 2) ^ in_matrix) * 16);
 #pragma unroll
-            for (int e = 0; e < each; e += 4) {
-                *(float4 *)(v + e) = *(const float4 *)(from + e);
-                if (GATED) *(float4 *)(up + e) = *(const float4 *)(from + 32 + e);
+        for (int round = 0; round < ROUNDS; round++, q++) {
+            constexpr int COUNT = PIECE_ROWS / 2, QUADS = COUNT / 8;
+            if (x_row + round * PIECE_ROWS >= a.n) break;
+            float v[COUNT];
+#pragma unroll
+            for (int i = 0; i < COUNT; i++) v[i] = sum[round * COUNT + i];
+            finish(v, round);
+            staging::wait(staged.free, q);
+            const uint32_t to = staged.piece(q) + in_piece;
+            if (a.add) {
+#pragma unroll
+                for (int c = 0; c < QUADS; c++) {
+                    uint32_t before[4];
+                    load_matrices_transposed(before, to + (uint32_t)(c * 16 * SWIZZLED_ROW));
+#pragma unroll
+                    for (int m = 0; m < 4; m++) {
+                        const float2 was = unpack2(before[m], T());
+                        v[8 * c + 2 * m] += was.x, v[8 * c + 2 * m + 1] += was.y;
+                    }
+                }
             }
-            finish_outputs_by<T, each, GATED>(a, i, row + to, v, up, before[r], terms, up_terms,
-                                              x_scale[r]);
+#pragma unroll
+            for (int c = 0; c < QUADS; c++) {
+                uint32_t out[4];
+#pragma unroll
+                for (int m = 0; m < 4; m++)
+                    out[m] = pack2<T>(v[8 * c + 2 * m], v[8 * c + 2 * m + 1]);
+                store_matrices_transposed(to + (uint32_t)(c * 16 * SWIZZLED_ROW), out);
+            }
+            copies_see_writes();
+            __syncwarp();
+            if (lane == 0) mbarrier_arrive(staging::bar(staged.full, q));
         }
     }
+    // The sums go through local memory, so that the way that few matrices take is short.
+    __device__ __forceinline__ void by_stores(const float (&sum)[N / 2]) {
+        const int lane = (int)threadIdx.x % 32, at = (int)threadIdx.x / 32 % 4 * 16 + lane / 4;
+        float of[N / 2];
+#pragma unroll
+        for (int i = 0; i < N / 2; i++) of[i] = sum[i];
+#pragma unroll 1
+        for (int i = 0; i < N / 2; i++) {
+            const int r = i / 2 % 2, x_at = x_row + i / 4 * 8 + lane % 4 * 2 + i % 2,
+                      w_at = row + at + 8 * r;
+            if (x_at >= a.n || w_at >= a.rows) continue;
+            float v = of[i];
+            if (X_SCALED) v *= a.x_scale[x_at];
+            if (a.scale && !a.block_k) v *= r ? scale[1] : scale[0];
+            if (a.bias) v += r ? bias[1] : bias[0];
+            const int64_t to = (int64_t)x_at * a.rows + w_at;
+            if (a.y_f32)
+                ((float *)a.y)[to] = a.add ? v + ((float *)a.y)[to] : v;
+            else
+                ((T *)a.y)[to] = from_float<T>(a.add ? v + to_float(((T *)a.y)[to]) : v);
+        }
+    }
+};
+
+// By one thread, for all tiles of a warpgroup: copies its pieces to y, and fills those that are free with what y held.
+// x_row_of, row_of: the first row of x, of W, of the pairs' at-th tile.
+template <int N, typename XRow, typename Row>
+__device__ __forceinline__ void store_pieces(const struct cuda_linear &a, const CUtensorMap *y_map,
+                                             const struct staging staged, int tiles, int first,
+                                             int each, XRow x_row_of, Row row_of) {
+    struct cursor {
+        int q, at, round;
+    };
+    auto x_row = [&](const cursor &c) { return x_row_of(c.at) + c.round * PIECE_ROWS; };
+    auto skip = [&](cursor &c) { // what is no piece
+        while (c.at < tiles && (c.round == N / PIECE_ROWS || x_row(c) >= a.n))
+            c.at += each, c.round = 0;
+    };
+    auto next = [&](cursor &c) {
+        c.q++, c.round++;
+        skip(c);
+    };
+    cursor freed = {0, first, 0}, copied = freed;
+    skip(freed), skip(copied);
+    auto free_one = [&] {
+        if (freed.at >= tiles) return;
+        const uint32_t bar = staging::bar(staged.free, freed.q);
+        if (a.add) {
+            mbarrier_expect(bar, PIECE);
+            tma_load(staged.piece(freed.q), y_map, row_of(freed.at), x_row(freed), bar, READ_PLAIN);
+        } else {
+            mbarrier_arrive(bar);
+        }
+        next(freed);
+    };
+    for (int i = 0; i < PIECES; i++) free_one();
+    for (; copied.at < tiles; next(copied)) {
+        staging::wait(staged.full, copied.q);
+        tma_store(y_map, row_of(copied.at), x_row(copied), staged.piece(copied.q));
+        copies_commit();
+        copies_read<1>();
+        if (copied.q > 0) free_one(); // the place of the piece before
+    }
+    copies_written(); // the block's shared memory is its own until then
 }
 
 #endif
 
-template <typename T, typename W, typename X, int N, bool GATED>
+template <typename T, typename W, typename X, int N>
 __global__ void __launch_bounds__(THREADS, 1)
     tiles_kernel(const __grid_constant__ CUtensorMap w_map,
                  const __grid_constant__ CUtensorMap x_map,
+                 const __grid_constant__ CUtensorMap y_map,
                  const __grid_constant__ struct tiles j) {
 #ifdef PARLEY_SM90A
     using S = shape<W, X, N>;
     constexpr bool EIGHT_BITS = sizeof(X) == 1;
-    constexpr bool PARTS = N < 256 && !EIGHT_BITS; // room for the sums of the parts before
-    extern __shared__ char shared[];
+    constexpr bool PARTS = N < 256 && !EIGHT_BITS;   // room for the sums of the parts before
+    extern __shared__ __align__(1024) char shared[]; // where the swizzle begins
     const struct cuda_linear &a = j.a;
     const int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32;
     const int rank = (int)blockIdx.x % PAIR, cluster = (int)blockIdx.x / PAIR,
               clusters = (int)gridDim.x / PAIR;
-    const uint32_t ring = (shared_address(shared) + 1023) & ~1023u;
-    const uint32_t full = ring + S::stages * S::bytes + 2 * DESK, empty = full + 8 * S::stages,
-                   step_scales = empty + 8 * S::stages;
+    const uint32_t ring = shared_address(shared), stagings = ring + S::stages * S::bytes,
+                   full = stagings + 2 * STAGING, empty = full + 8 * S::stages,
+                   staging_barriers = empty + 8 * S::stages,
+                   step_scales = staging_barriers + S::barriers;
     const bool blocks = S::k == FP8_BLOCK && a.block_k;
     pdl_trigger();
     if (threadIdx.x == 0) {
@@ -122,18 +238,22 @@ __global__ void __launch_bounds__(THREADS, 1)
             mbarrier_init(full + (uint32_t)(8 * i), 1);
             mbarrier_init(empty + (uint32_t)(8 * i), PAIR * WARPS);
         }
+        for (int i = 0; i < 2 * PIECES; i++) { // of each warpgroup
+            const uint32_t of = staging_barriers + (uint32_t)(i / PIECES * STAGING_BARRIERS);
+            mbarrier_init(staging::bar(of, i), 1);
+            mbarrier_init(staging::bar(of + PIECES * 8, i), WARPS / 2);
+        }
         mbarrier_init_done();
     }
     __syncthreads();
     cluster_sync();
     pdl_wait();
 
-    // Of a warpgroup's rows: each(bytes behind a stage's first scale, first row, rows), summed.
-    auto scales_of = [&](int tile, int group, auto each) {
-        const int at = group * STEP_SCALES / 2;
-        if (!GATED) return each(at, tile * ROWS + group * 64, 64);
-        const int gate = tile * ROWS / 2 + group * 32;
-        return each(at, gate, 32) + each(at + STEP_SCALES / 4, a.rows / 2 + gate, 32);
+    auto x_row_of = [&](int at) { return at % j.x_tiles * N; };
+    auto tile_of = [&](int at) { return at / j.x_tiles * PAIR + rank; };
+    auto staging_of = [&](int group) {
+        const uint32_t of = staging_barriers + (uint32_t)(group * STAGING_BARRIERS);
+        return staging{stagings + (uint32_t)(group * STAGING), of, of + PIECES * 8};
     };
     int stage = 0, round = 0;
     auto next_stage = [&] {
@@ -141,43 +261,22 @@ __global__ void __launch_bounds__(THREADS, 1)
     };
     if (warp >= WARPS) {
         setmaxnreg_dec<40>();
+        const int of_group = warp - WARPS - 1; // whose results this warp copies
+        if (of_group >= 0 && of_group < 2 && lane == 0 && j.by_copies)
+            store_pieces<N>(a, &y_map, staging_of(of_group), j.n_pairs, cluster, clusters, x_row_of,
+                            [&](int at) { return tile_of(at) * ROWS + of_group * 64; });
         for (int at = cluster; warp == WARPS && lane == 0 && at < j.n_pairs; at += clusters) {
-            const int x_row = at % j.x_tiles * N, tile = at / j.x_tiles * PAIR + rank;
+            const int x_row = x_row_of(at), w_row = tile_of(at) * ROWS;
             for (int step = 0; step < j.cut.steps; step++, next_stage()) {
                 if (round > 0) mbarrier_wait(empty + (uint32_t)(8 * stage), (round - 1) & 1);
                 uint32_t to = ring + (uint32_t)(stage * S::bytes),
                          bar = full + (uint32_t)(8 * stage);
-                int k = step * S::k;
-                int scales = 0;
-                if (blocks) {
-#pragma unroll
-                    for (int group = 0; group < 2; group++)
-                        scales += scales_of(tile, group, [&](int, int row, int n) {
-                            return step_scales_bytes(a, row, n);
-                        });
-                }
-                mbarrier_expect(bar, S::bytes + scales);
-#pragma unroll
-                for (int group = 0; group < 2; group++) { // rows of W of a warpgroup
-                    const uint32_t half = to + (uint32_t)(group * HALF);
-                    if (GATED) {
-                        const int gate = tile * ROWS / 2 + group * 32;
-                        tma_load(half, &w_map, k, gate, bar, READ_PLAIN);
-                        tma_load(half + HALF / 2, &w_map, k, a.rows / 2 + gate, bar, READ_PLAIN);
-                    } else {
-                        tma_load(half, &w_map, k, tile * ROWS + group * 64, bar, READ_PLAIN);
-                    }
-                }
-                if (blocks) {
-#pragma unroll
-                    for (int group = 0; group < 2; group++)
-                        scales_of(tile, group, [&](int at, int row, int n) {
-                            request_scales(
-                                a, step_scales + (uint32_t)(stage * STEP_SCALES) + (uint32_t)at,
-                                step, row, n, bar);
-                            return 0;
-                        });
-                }
+                const int k = step * S::k;
+                mbarrier_expect(bar, S::bytes + (blocks ? step_scales_bytes(a, w_row, ROWS) : 0));
+                tma_load(to, &w_map, k, w_row, bar, READ_PLAIN);
+                if (blocks)
+                    request_scales(a, step_scales + (uint32_t)(stage * STEP_SCALES), step, w_row,
+                                   ROWS, bar);
                 to += (uint32_t)(2 * HALF + rank * S::x_tile / PAIR);
 #pragma unroll
                 for (int i = 0; i < S::x_tiles; i++) // this block's half of x's tile, for both
@@ -189,8 +288,9 @@ __global__ void __launch_bounds__(THREADS, 1)
     } else {
         setmaxnreg_inc<232>();
         const int group = warp / 4;
-        float *desk = (float *)(shared + (ring - shared_address(shared)) + S::stages * S::bytes +
-                                group * DESK);
+        struct epilogue<T, N, EIGHT_BITS> end = {
+            a, staging_of(group)
+        };
         // Each warp tells both blocks that it has read a stage.
         auto release = [&](int s) {
             if (lane < PAIR) cluster_arrive(cluster_address(empty + (uint32_t)(8 * s), lane));
@@ -201,8 +301,7 @@ __global__ void __launch_bounds__(THREADS, 1)
             return step_scales_at(scales_at + (uint32_t)(stage * STEP_SCALES));
         };
         for (int at = cluster; at < j.n_pairs; at += clusters) {
-            const int x_row = at % j.x_tiles * N, tile = at / j.x_tiles * PAIR + rank;
-            const int row = GATED ? tile * ROWS / 2 + group * 32 : tile * ROWS + group * 64;
+            end.begin(x_row_of(at), tile_of(at) * ROWS + group * 64);
             float sum[N / 2], total[PARTS ? N / 2 : 1] = {};
             for (int part = 0; part < j.cut.parts; part++) {
                 const struct linear_part steps = linear_part_of(j.cut, part);
@@ -269,60 +368,59 @@ __global__ void __launch_bounds__(THREADS, 1)
                     for (int i = 0; i < N / 2; i++) total[PARTS ? i : 0] = sum[i];
                 }
             }
-            leave<T, N, GATED>(a, sum, desk, x_row, row, 1 + group);
+            if (j.by_copies)
+                end.by_copies(sum);
+            else
+                end.by_stores(sum);
         }
     }
     cluster_sync(); // no block exits while the other's copies and arrivals may still come
 #endif
 }
 
-template <typename T, typename W, typename X, int N, bool GATED>
+template <typename T, typename W, typename X, int N>
 int launch_tiles(struct tiles j, cudaStream_t stream) {
-    auto kernel = tiles_kernel<T, W, X, N, GATED>;
+    auto kernel = tiles_kernel<T, W, X, N>;
     constexpr int bytes = shape<W, X, N>::shared;
     const struct cuda_linear &a = j.a;
-    CUtensorMap w_map, x_map;
-    if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, GATED ? 32 : 64) ||
+    CUtensorMap w_map, x_map, y_map = {};
+    if (!tensor_map_of(&w_map, a.w, a.w_dtype, a.rows, a.cols, a.ld, ROWS) ||
         !tensor_map_of(&x_map, a.x, a.x_8bit ? DTYPE_F8_E4M3 : a.dtype, a.n, a.cols, a.cols,
                        N / PAIR))
         return CUDA_UNSUPPORTED;
+    j.by_copies = !a.y_f32 && a.rows % 8 == 0 && ((uintptr_t)a.y & 15) == 0 &&
+                  tensor_map_of(&y_map, a.y, a.dtype, a.n, a.rows, a.rows, PIECE_ROWS);
     cuda_allow_shared((const void *)kernel, bytes);
     j.x_tiles = (a.n + N - 1) / N;
     j.n_pairs = j.x_tiles * ((j.cut.tiles + PAIR - 1) / PAIR);
-    int clusters = cuda_current_device().multiprocessors / PAIR;
+    int clusters = clusters_at_once((const void *)kernel, THREADS, bytes, PAIR);
     if (clusters > j.n_pairs) clusters = j.n_pairs;
     pdl_launch_cluster(kernel, dim3((unsigned)(clusters * PAIR)), dim3(THREADS), (size_t)bytes,
-                       PAIR, stream, w_map, x_map, j);
+                       PAIR, stream, w_map, x_map, y_map, j);
     return cuda_launched("linear_tiles");
-}
-
-template <typename T, typename W, typename X, int N>
-int launch_tiles_gated(const struct tiles &j, cudaStream_t stream) {
-    return linear_is_gated(&j.a) ? launch_tiles<T, W, X, N, true>(j, stream)
-                                 : launch_tiles<T, W, X, N, false>(j, stream);
 }
 
 template <typename T> int launch_tiles_typed(struct tiles j, cudaStream_t stream) {
     if (j.a.x_8bit) {
-        // Without blocks cuBLASLt is faster; a gated activation takes longer here than in a launch of its own.
-        if (!j.a.block_k || linear_is_gated(&j.a)) return CUDA_UNSUPPORTED;
+        if (!j.a.block_k) return CUDA_UNSUPPORTED; // cuBLASLt is faster
         j.cut.parts = 1;
         const int wide = (j.a.n + 255) / 256 * j.cut.tiles; // tiles of 256 rows of x
         return wide * 4 >= cuda_current_device().multiprocessors * 3
-                   ? launch_tiles<T, e4m3, e4m3, 256, false>(j, stream)
-                   : launch_tiles<T, e4m3, e4m3, 128, false>(j, stream);
+                   ? launch_tiles<T, e4m3, e4m3, 256>(j, stream)
+                   : launch_tiles<T, e4m3, e4m3, 128>(j, stream);
     }
-    if (j.a.w_dtype == DTYPE_I8) return launch_tiles_gated<T, int8_t, T, 128>(j, stream);
-    if (j.a.w_dtype == DTYPE_F8_E4M3) return launch_tiles_gated<T, e4m3, T, 128>(j, stream);
-    return j.cut.parts == 1 && j.a.n > 256 ? launch_tiles_gated<T, T, T, 256>(j, stream)
-                                           : launch_tiles_gated<T, T, T, 128>(j, stream);
+    if (j.a.w_dtype == DTYPE_I8) return launch_tiles<T, int8_t, T, 128>(j, stream);
+    if (j.a.w_dtype == DTYPE_F8_E4M3) return launch_tiles<T, e4m3, T, 128>(j, stream);
+    return j.cut.parts == 1 && j.a.n > 256 ? launch_tiles<T, T, T, 256>(j, stream)
+                                           : launch_tiles<T, T, T, 128>(j, stream);
 }
 
 } // namespace
 
 int cuda_linear_tiles(const struct cuda_linear *a, cudaStream_t stream) {
-    if (a->n < 1 || !linear_parts_cover(a)) return CUDA_UNSUPPORTED;
-    struct tiles j = {*a, linear_cut_of(a), 0, 0};
+    // An activation takes as long inside as in a launch of its own.
+    if (a->n < 1 || a->activate || !linear_parts_cover(a)) return CUDA_UNSUPPORTED;
+    struct tiles j = {*a, linear_cut_of(a)};
     return a->dtype == DTYPE_BF16 ? launch_tiles_typed<__nv_bfloat16>(j, stream)
                                   : launch_tiles_typed<__half>(j, stream);
 }

@@ -139,6 +139,12 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint3
                  : "r"(from)
                  : "memory");
 }
+// The other way, to rows of 16 bytes that the lanes name.
+__device__ __forceinline__ void store_matrices_transposed(uint32_t to, const uint32_t (&r)[4]) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(to),
+                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                 : "memory");
+}
 
 // Two F32 as a register of two T, the first in the low half.
 template <typename T> __device__ __forceinline__ uint32_t pack2(float a, float b);

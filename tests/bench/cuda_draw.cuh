@@ -24,7 +24,9 @@ static void time_draws(void) {
         std::vector<uint8_t> host((size_t)n * sizeof(struct batch_draw));
         device_array<float> from(x), to(x.size());
         device_array<uint8_t> work(cuda_draw_work_bytes(n, vocab)), draws(host.size()),
-            out((size_t)n * sizeof(struct batch_drawn));
+            out((size_t)n * 2 * sizeof(struct batch_drawn));
+        device_array<int32_t> slot(std::vector<int32_t>{0}), ids((size_t)n);
+        const struct cuda_drawn to_host = {(struct batch_drawn *)out.p, slot.p, ids.p, n};
         auto seconds = [&](bool with) {
             return seconds_of([&] {
                 for (int i = 0; i < count; i++) {
@@ -32,9 +34,8 @@ static void time_draws(void) {
                                (const float *)from.p, x.size(),
                                (const uint4 *)(pool + (size_t)i * (64 << 20)),
                                (size_t)(64 << 20) / 16);
-                    if (with && cuda_draw((struct batch_drawn *)out.p, to.p,
-                                          (const struct batch_draw *)draws.p, n, vocab, work.p,
-                                          stream) != 0)
+                    if (with && cuda_draw(&to_host, to.p, (const struct batch_draw *)draws.p, n,
+                                          vocab, work.p, stream) != 0)
                         n_failed++;
                 }
             });

@@ -1,6 +1,8 @@
 """The same models in PyTorch, as gpt-fast has them: static cache, torch.compile into CUDA graphs, bf16, random weights, greedy.
-Prints tokens/s of one sequence behind 128 tokens. Run it and gpu.sh on the same machine, one after the other.
-usage: rival_torch.py [llama-1b] [llama-8b]"""
+Experts as in gpt-fast's Mixtral: the chosen experts' matrices by their ids. Of the models with experts norms of heads, biases,
+sinks and windows are left out. Prints tokens/s of one sequence behind 128 tokens. Run it and gpu.sh on the same machine, one
+after the other.
+usage: rival_torch.py [llama-1b] [llama-8b] [qwen3-30b-a3b] [gpt-oss-20b]"""
 import statistics
 import sys
 import time
@@ -11,8 +13,36 @@ import torch.nn.functional as F
 SHAPES = {
     'llama-1b': dict(layers=16, width=2048, hidden=8192, heads=32, kv_heads=8, head_dim=64),
     'llama-8b': dict(layers=32, width=4096, hidden=14336, heads=32, kv_heads=8, head_dim=128),
+    'qwen3-30b-a3b': dict(layers=48, width=2048, hidden=768, heads=32, kv_heads=4, head_dim=128, experts=128, chosen=8, vocab=151936),
+    'gpt-oss-20b': dict(layers=24, width=2880, hidden=2880, heads=64, kv_heads=8, head_dim=64, experts=32, chosen=4, vocab=201088),
 }
 VOCAB, CONTEXT, TOKENS, CACHE, REPEAT = 128256, 128, 128, 512, 5
+
+
+class FeedForward(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.gate = torch.nn.Linear(s['width'], s['hidden'], bias=False)
+        self.up = torch.nn.Linear(s['width'], s['hidden'], bias=False)
+        self.down = torch.nn.Linear(s['hidden'], s['width'], bias=False)
+
+    def forward(self, x):
+        return self.down(F.silu(self.gate(x)) * self.up(x))
+
+
+class Experts(torch.nn.Module):
+    def __init__(self, s):
+        super().__init__()
+        self.chosen = s['chosen']
+        self.router = torch.nn.Linear(s['width'], s['experts'], bias=False)
+        self.gate, self.up = (torch.nn.Parameter(torch.empty(s['experts'], s['hidden'], s['width'])) for _ in range(2))
+        self.down = torch.nn.Parameter(torch.empty(s['experts'], s['width'], s['hidden']))
+
+    def forward(self, x):
+        share, ids = self.router(x[0]).softmax(-1).topk(self.chosen, -1)
+        share = share / share.sum(-1, keepdim=True)
+        hidden = F.silu(torch.einsum('ti,taoi->tao', x[0], self.gate[ids])) * torch.einsum('ti,taoi->tao', x[0], self.up[ids])
+        return torch.einsum('tao,ta->to', torch.einsum('tai,taoi->tao', hidden, self.down[ids]), share)[None]
 
 
 class Layer(torch.nn.Module):
@@ -21,9 +51,7 @@ class Layer(torch.nn.Module):
         self.s, d = s, s['head_dim']
         self.qkv = torch.nn.Linear(s['width'], (s['heads'] + 2 * s['kv_heads']) * d, bias=False)
         self.o = torch.nn.Linear(s['heads'] * d, s['width'], bias=False)
-        self.gate = torch.nn.Linear(s['width'], s['hidden'], bias=False)
-        self.up = torch.nn.Linear(s['width'], s['hidden'], bias=False)
-        self.down = torch.nn.Linear(s['hidden'], s['width'], bias=False)
+        self.feed_forward = Experts(s) if 'experts' in s else FeedForward(s)
         self.norms = torch.nn.Parameter(torch.ones(2, s['width']))
         for name in ('k', 'v'):
             self.register_buffer(name, torch.zeros(1, s['kv_heads'], CACHE, d))
@@ -36,8 +64,7 @@ class Layer(torch.nn.Module):
         self.v[:, :, at] = v.view(1, 1, -1, d).transpose(1, 2)
         y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask, enable_gqa=True)
         x = x + self.o(y.transpose(1, 2).reshape(1, 1, -1))
-        h = norm(x, self.norms[1])
-        return x + self.down(F.silu(self.gate(h)) * self.up(h))
+        return x + self.feed_forward(norm(x, self.norms[1]))
 
 
 def norm(x, weight):
@@ -53,9 +80,9 @@ def rotate(x, cos, sin):
 class Model(torch.nn.Module):
     def __init__(self, s):
         super().__init__()
-        self.embed = torch.nn.Embedding(VOCAB, s['width'])
+        self.embed = torch.nn.Embedding(s.get('vocab', VOCAB), s['width'])
         self.layers = torch.nn.ModuleList(Layer(s) for _ in range(s['layers']))
-        self.head = torch.nn.Linear(s['width'], VOCAB, bias=False)
+        self.head = torch.nn.Linear(s['width'], s.get('vocab', VOCAB), bias=False)
         self.last = torch.nn.Parameter(torch.ones(s['width']))
         self.half = s['head_dim'] // 2
 
@@ -74,7 +101,7 @@ def measure(name):
     with torch.device('cuda'):
         model = Model(SHAPES[name]).eval().requires_grad_(False)
         for w in model.parameters():
-            if w.dim() == 2 and len(w) > 2:
+            if w.dim() > 1 and len(w) > 2: # all but norms
                 w.normal_(0, 0.02)
     step = torch.compile(model, mode='reduce-overhead', fullgraph=True)
     rates = []
