@@ -262,6 +262,10 @@ for (const [locale, chosen] of [['en', 'Settings'], ['de', 'Einstellungen']])
     await page.waitForSelector('.context-details:visible');
     assert.ok((await page.locator('.context-details').evaluate((box) => box.getBoundingClientRect().right)) < 313, 'the details of the meter');
     await page.keyboard.press('Escape');
+    await page.dblclick('.header h1');
+    await page.waitForSelector('.title-rename:focus');
+    assert.ok((await page.locator('.title-rename').boundingBox()).width > 270, 'a title is renamed in the whole line');
+    await page.keyboard.press('Escape');
     await page.click(`.header [aria-label^="${chosen}"]`);
     await page.waitForSelector('.settings .dialog-actions');
     await fits('settings');

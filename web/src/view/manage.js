@@ -22,6 +22,9 @@ export function openManage() {
   const drop = h('button', { type: 'button', class: 'button danger', onclick: () => deleting() }, t('Delete…'));
   const boxes = () => /** @type {HTMLInputElement[]} */ ([...rows.querySelectorAll('input')]);
   const chosen = () => boxes().filter((box) => box.checked).map((box) => box.value);
+  /** @type {Set<string>} */
+  const archived = new Set();
+  const allArchived = () => chosen().every((id) => archived.has(id));
   const fail = (/** @type {unknown} */ error) => {
     problem.hidden = false;
     setText(problem, sentence(error));
@@ -47,6 +50,7 @@ export function openManage() {
   function draw() {
     const n = chosen().length;
     take.disabled = move.disabled = shelve.disabled = drop.disabled = !n;
+    setText(shelve, n && allArchived() ? t('Unarchive') : t('Archive'));
     all.checked = n > 0 && n === boxes().length;
     setText(status, n ? t('{0} chosen', n) : '');
   }
@@ -59,7 +63,7 @@ export function openManage() {
   }
 
   function archiving() {
-    archive(chosen(), true);
+    archive(chosen(), !allArchived());
     dialog.close();
   }
 
@@ -75,15 +79,23 @@ export function openManage() {
   async function load() {
     for (let cursor = null; open; ) {
       const page = await request({ type: 'session.list', limit: PAGE, ...(cursor ? { cursor } : {}) });
-      for (const { id, title, updated_ms: at } of page.sessions)
-        if (!state.deleting.has(id))
-          rows.append(
+      for (const { id, title, updated_ms: at, archived: put } of page.sessions) {
+        if (state.deleting.has(id)) continue;
+        if (put) archived.add(id);
+        rows.append(
+          h(
+            'li',
+            null,
             h(
-              'li',
-              null,
-              h('label', { class: 'check' }, h('input', { type: 'checkbox', value: id, checked: all.checked }), h('span', { class: 'manage-title', dir: 'auto' }, title || t('New chat')), h('span', { class: 'manage-date' }, moment(at))),
+              'label',
+              { class: 'check' },
+              h('input', { type: 'checkbox', value: id, checked: all.checked }),
+              h('span', { class: 'manage-title', dir: 'auto' }, title || t('New chat')),
+              h('span', { class: 'manage-date' }, [put && t('Archived'), moment(at)].filter(Boolean).join(' · ')),
             ),
-          );
+          ),
+        );
+      }
       draw();
       cursor = page.cursor;
       if (!cursor) return;
