@@ -26,7 +26,7 @@ struct family_keys {
     bool reads_ropes;                   // the family's `read` fills the ropes
     const struct family_alias *aliases; // ends with a NULL; may be NULL
     // JSON: the keys of the shape with the values of the class. transformers leaves a key with such a value out of a
-    // text_config, never out of a whole config.json. NULL: such a key must be there.
+    // text_config, never out of a whole config.json, which may lack the length alone. NULL: such a key must be there.
     const char *nested;
 };
 

@@ -312,6 +312,19 @@ static const struct family_tensors glm4_tensors = {
     .v = "self_attn.v_proj",
     .gate_up = "mlp.gate_up_proj",
 };
+// GLM-4 as first published (glm-4-9b, glm-edge): without the norms of GLM-4-0414 behind the sub-layers.
+static const struct family_tensors glm_tensors = {
+    TRUNK_TENSORS,
+    .attn_norm = "input_layernorm",
+    .ffn_norm = "post_attention_layernorm",
+    .q = "self_attn.q_proj",
+    .k = "self_attn.k_proj",
+    .v = "self_attn.v_proj",
+    .gate_up = "mlp.gate_up_proj",
+};
+static const struct model_config glm_base = {
+    LLAMA_SWITCHES_AS(NORM_RMS, 1.5625e-07f, NORM_PRE), .kinds[0].attention.head_dim = 128,
+    .kinds[0].attention.qkv_bias = true, .ropes[0].style = ROPE_INTERLEAVED};
 static const struct model_config glm4_base = {
     LLAMA_SWITCHES_AS(NORM_RMS, 1.5625e-07f, NORM_PRE | NORM_OUT),
     .kinds[0].attention.head_dim = 128, .ropes[0].style = ROPE_INTERLEAVED};
@@ -393,6 +406,7 @@ static const struct family rows[] = {
     {"granite", "GraniteForCausalLM", &llama_keys, &llama_tensors, &llama_base, false, read_granite},
     {"granitemoehybrid", "GraniteMoeHybridForCausalLM", &granite_hybrid_keys, &granite_hybrid_tensors, &llama_base, false,
      read_granite_hybrid},
+    {"glm", "GlmForCausalLM", &glm4_keys, &glm_tensors, &glm_base, true, read_glm4},
     {"glm4", "Glm4ForCausalLM", &glm4_keys, &glm4_tensors, &glm4_base, true, read_glm4},
     {"ministral3", "Ministral3ForCausalLM", &ministral3_keys, &llama_tensors, &ministral3_base, true, read_phi3},
     {"seed_oss", "SeedOssForCausalLM", &llama_keys, &llama_tensors, &seed_oss_base, true, read_seed_oss},

@@ -329,17 +329,19 @@ static int read_nested(cJSON *json, cJSON **text, struct err *err) {
     return 0;
 }
 
-// The keys that a text_config leaves out.
-static int add_defaults(cJSON *text, const struct family *f, struct err *err) {
+// The keys that a text_config leaves out. A whole config.json lacks at most its length (the first conversions of Llama
+// have it under another name).
+static int add_defaults(cJSON *text, const struct family *f, bool is_whole, struct err *err) {
     cJSON *all = f->keys->nested ? cJSON_Parse(f->keys->nested) : NULL, *item;
     bool done = all || !f->keys->nested;
     while (done && (item = cJSON_DetachItemFromArray(all, 0)) != NULL) {
-        const bool there = cJSON_GetObjectItemCaseSensitive(text, item->string) != NULL;
+        const bool there = cJSON_GetObjectItemCaseSensitive(text, item->string) != NULL ||
+                           (is_whole && strcmp(item->string, f->keys->max_positions) != 0);
         done = there || cJSON_AddItemToObject(text, item->string, item);
         if (there || !done) cJSON_Delete(item);
     }
     cJSON_Delete(all);
-    return done ? 0 : err_set(err, E_NOMEM, "no memory for the keys of 'text_config'");
+    return done ? 0 : err_set(err, E_NOMEM, "no memory for the keys of config.json");
 }
 
 static int read_config(struct model_config *c, cJSON *whole, struct err *err) {
@@ -353,7 +355,7 @@ static int read_config(struct model_config *c, cJSON *whole, struct err *err) {
     if (!f)
         return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
                        family_names(names));
-    if (json != whole) TRY(add_defaults(json, f, err));
+    TRY(add_defaults(json, f, json == whole, err));
     *c = *f->base;
     c->n_kinds = 1;
     snprintf(c->family, sizeof c->family, "%s", f->model_type);

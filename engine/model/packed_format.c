@@ -34,6 +34,38 @@ static int read_gptq(const cJSON *q, enum packed_format *out, struct err *err) {
     return 0;
 }
 
+// AutoRound's own method: what its matrices have in common with which other format. Its groups may differ in bits, which
+// a matrix's own tensors show.
+static int read_auto_round(const cJSON *q, enum packed_format *out, struct err *err) {
+    static const struct {
+        const char *name;
+        enum packed_format format;
+    } packings[] = {
+        {"auto_round:auto_gptq", PACKED_GPTQ},
+        {"auto_round:gptqmodel", PACKED_GPTQ_V2},
+        {"auto_round", PACKED_GPTQ_V2},
+        {"auto_round:auto_awq", PACKED_AWQ},
+        {"auto_round:llm_compressor", PACKED_OTHER},
+    };
+    const char *name = packings[0].name, *type = "int";
+    int64_t bits = 4;
+    TRY(json_get_int(q, "bits", 0, 64, &bits, err));
+    if (bits != 4 && bits != 8)
+        return refuse("auto-round", "other than 4 or 8 bits", "are 4 and 8", err);
+    TRY(json_get_string(q, "packing_format", &name, err));
+    TRY(json_get_string(q, "data_type", &type, err));
+    for (size_t i = 0; i < sizeof packings / sizeof *packings; i++) {
+        if (strcmp(name, packings[i].name) != 0) continue;
+        *out = packings[i].format;
+        if (*out == PACKED_OTHER || strcmp(type, "int") == 0) return 0;
+        return refuse("auto-round", type, "is the data_type int", err);
+    }
+    return refuse("auto-round", name,
+                  "are the packings auto_round:auto_gptq, auto_round:auto_awq, "
+                  "auto_round:gptqmodel and auto_round:llm_compressor",
+                  err);
+}
+
 static bool is_one_of(const char *name, const char *const *known, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(name, known[i]) == 0) return true;
@@ -78,6 +110,8 @@ int packed_format_read(const cJSON *config, enum packed_format *out, struct err 
     if (!method) return 0;
     if (strcmp(method, "awq") == 0) return read_awq(q, out, err);
     if (strcmp(method, "gptq") == 0) return read_gptq(q, out, err);
+    if (strcmp(method, "auto-round") == 0 || strcmp(method, "intel/auto-round") == 0)
+        return read_auto_round(q, out, err);
     if (strcmp(method, "compressed-tensors") == 0) return read_compressed(q, out, err);
     if (strcmp(method, "mxfp4") == 0) {
         *out = PACKED_OTHER;

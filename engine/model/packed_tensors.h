@@ -4,6 +4,7 @@
 //
 //   STEM.qweight (K, N / 8)       AWQ, `gemm`      4 bits; eight outputs share a word, in the order 0 2 4 6 1 3 5 7
 //   STEM.qweight (K b / 32, N)    GPTQ             b = 4 or 8 bits; inputs share a word; qzeros: z - 1, or z (gptq_v2)
+//                                 AutoRound stores AWQ's or GPTQ's (packing_format)
 //   STEM.weight_packed, I32       compressed-tensors, pack-quantized: b = 4 or 8, (N, K b / 32), dense along K
 //   STEM.weight_packed, U8        compressed-tensors, nvfp4-pack (scales e4m3) and mxfp4-pack (scales U8: e8m0)
 //   STEM_blocks, U8               gpt-oss: MXFP4 of all experts of a layer, (E, N, K / 32, 16), and STEM_scales; the

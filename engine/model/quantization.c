@@ -158,8 +158,9 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     const char *method = NULL;
     int64_t bits = 8;
     enum packed_format packed;
-    static const char known[] = MODEL_INT8_METHOD
-        " (parley quantize), fp8, compressed-tensors, awq, gptq, mxfp4 and modelopt";
+    static const char known[] =
+        MODEL_INT8_METHOD " (parley quantize), fp8, fbgemm_fp8, compressed-tensors, awq, gptq, "
+                          "auto-round, mxfp4 and modelopt";
     if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
     if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is not an object");
     TRY(packed_format_read(json, &packed, err));
@@ -169,11 +170,15 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     if (!method)
         return err_set(err, E_UNSUPPORTED,
                        "'quantization_config' names no 'quant_method'; known are %s", known);
-    bool is_fp8 = strcmp(method, "fp8") == 0, is_ct = strcmp(method, MODEL_FP8_METHOD) == 0;
-    if ((strcmp(method, MODEL_INT8_METHOD) != 0 && !is_fp8 && !is_ct) || bits != 8)
+    bool is_fp8 = strcmp(method, "fp8") == 0 || strcmp(method, "fbgemm_fp8") == 0;
+    bool is_ct = strcmp(method, MODEL_FP8_METHOD) == 0;
+    if (strcmp(method, MODEL_INT8_METHOD) != 0 && !is_fp8 && !is_ct)
+        return err_set(err, E_UNSUPPORTED, "'quantization_config' asks for '%.60s'; known are %s",
+                       method, known);
+    if (bits != 8)
         return err_set(err, E_UNSUPPORTED,
-                       "'quantization_config' asks for '%.60s' with %d bits; known are %s with 8",
-                       method, (int)bits, known);
+                       "'quantization_config' asks for '%.60s' with %d bits; known are 8", method,
+                       (int)bits);
     if (!is_fp8 && !is_ct) return read_int8(c, q, err);
     c->fp8 = true;
     TRY(json_get_object(json, MODEL_FP8_KEY, &own, err));

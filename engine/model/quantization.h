@@ -7,6 +7,7 @@
 //   parley_int8          `parley quantize`: integers, in panels or in rows
 //   fp8                  e4m3, "STEM.weight_scale_inv" for blocks of 128 x 128 (weight_block_size;
 //                        DeepSeek, Qwen3), or "STEM.weight_scale" for the tensor or for each output
+//   fbgemm_fp8           the latter, for each output (Meta's Llama 3.1)
 //   compressed-tensors   e4m3 (float, 8 bits) likewise: strategy tensor, channel or block; also
 //                        what `parley quantize --weight-dtype fp8` writes
 // Other methods, and unknown keys of these, are E_UNSUPPORTED by name. Lists of excluded modules

@@ -296,9 +296,12 @@ static int open_additional(struct chat_template *c, const char *model_dir, struc
 }
 
 static int open_folder(struct chat_template *c, const char *model_dir, struct err *err) {
-    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json"};
+    // The last one is what processors of older versions of transformers saved.
+    static const char *const names[] = {"chat_template.jinja", "tokenizer_config.json",
+                                        "chat_template.json"};
+    const int last = gguf_is(model_dir) ? 1 : 2;
     char path[PATH_MAX];
-    for (int i = gguf_is(model_dir) ? 1 : 0; i < 2; i++) {
+    for (int i = gguf_is(model_dir) ? 1 : 0; i <= last; i++) {
         if (gguf_is(model_dir)) // named as what it is
             snprintf(path, sizeof path, "%s", model_dir);
         else

@@ -14,7 +14,7 @@ struct chat_message {
 };
 
 // override: the name of a built-in form (chat_template_names), or a file with a template. NULL:
-// DIR/chat_template.jinja, or else chat_template in DIR/tokenizer_config.json. A further template named tool_use, of
+// DIR/chat_template.jinja, or else chat_template in DIR/tokenizer_config.json or DIR/chat_template.json. A further template named tool_use, of
 // the list there or in DIR/additional_chat_templates, renders conversations with tools, as in transformers.
 // E_NOTFOUND: the folder has none; E_FORMAT, E_LIMIT, E_UNSUPPORTED: the template is broken, too
 // large, or uses an unsupported part of Jinja (engine/jinja/jinja.h); the sentence names file, line

@@ -3,14 +3,23 @@
 #include "tests/golden/model_golden.h"
 
 static const char *const variants[] = {
-    "opt_post_norm",       "opt_no_bias",
-    "gpt_neox_serial",     "gpt_neox_linear",
-    "bloom_eleven_heads",  "bloom_normed_residual",
-    "gpt2_scale_by_layer", "gpt2_unscaled",
-    "gptj_tied",           "xglm_odd",
-    "llama_odd",           "olmoe_clip",
-    "qwen2_moe_windows",   "deepseek_v3_biases",
-    "deepseek_v3_fp8",     "granite_hybrid",
+    "opt_post_norm",
+    "opt_no_bias",
+    "gpt_neox_serial",
+    "gpt_neox_linear",
+    "bloom_eleven_heads",
+    "bloom_normed_residual",
+    "gpt2_scale_by_layer",
+    "gpt2_unscaled",
+    "gptj_tied",
+    "xglm_odd",
+    "llama_odd",
+    "olmoe_clip",
+    "qwen2_moe_windows",
+    "deepseek_v3_biases",
+    "deepseek_v3_fp8",
+    "granite_hybrid",
+    "glm",
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_TOKENS = 40 };
 

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "engine/text/chat_template.h"
 #include "tests/unit/chat_fixture.h"
+#include "tests/unit/tmp_dir.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -459,6 +460,20 @@ static void test_template_in_config(void **state) {
     buf_release(&text);
 }
 
+// Processors of older versions of transformers saved the template in a file of its own, without one for the tokenizer.
+static void test_template_of_a_processor(void **state) {
+    struct chat_template *c;
+    struct err err = {0};
+    struct tmp_dir folder;
+    tmp_dir_open(&folder);
+    tmp_text(&folder, "tokenizer_config.json", "{\"bos_token\":\"x\"}");
+    tmp_text(&folder, "chat_template.json", "{\"chat_template\":\"{{ messages[0].content }}\"}");
+    assert_int_equal(chat_template_open(&c, folder.path, NULL, demo, &err), 0);
+    assert_non_null(strstr(chat_template_name(c), "/chat_template.json"));
+    chat_template_close(c);
+    tmp_dir_close(&folder);
+}
+
 static void test_refusals(void **state) {
     struct err err = {0};
     struct chat_template *c;
@@ -489,6 +504,7 @@ int main(void) {
         cmocka_unit_test(test_published),
         cmocka_unit_test(test_malformed_templates),
         cmocka_unit_test(test_template_in_config),
+        cmocka_unit_test(test_template_of_a_processor),
         cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, open_demo, close_demo);

@@ -84,6 +84,8 @@ static const struct {
     {LLAMA(",\"quantization_config\":{\"bits\":4}"), E_UNSUPPORTED, "quantization_config"},
     {LLAMA(",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"bits\":8}"),
      E_UNSUPPORTED, "bitsandbytes"},
+    {LLAMA(",\"quantization_config\":{\"quant_method\":\"bitsandbytes\",\"load_in_4bit\":true}"),
+     E_UNSUPPORTED, "asks for 'bitsandbytes'; known are"},
     {LLAMA(",\"quantization_config\":{\"quant_method\":\"parley_int8\",\"bits\":4}"), E_UNSUPPORTED,
      "parley_int8' with 4 bits"},
     {LLAMA(",\"quantization_config\":{\"quant_method\":7}"), E_FORMAT, "quant_method"},
@@ -384,6 +386,15 @@ static void counts_parameters(void **state) {
     assert_int_equal(model_config_n_params(&c), 596049920);
 }
 
+// As decapoda-research/llama-7b-hf: max_sequence_length, which transformers does not read, beside no length of its own.
+static void a_missing_length_is_that_of_the_class(void **state) {
+    struct model_config c;
+    load_ok(&c, "{\"model_type\":\"llama\",\"vocab_size\":320,\"hidden_size\":64,"
+                "\"intermediate_size\":160,\"num_hidden_layers\":1,\"num_attention_heads\":4,"
+                "\"max_sequence_length\":4096}");
+    assert_int_equal(c.max_positions, 2048);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_the_demo_model),
@@ -394,6 +405,7 @@ int main(void) {
         cmocka_unit_test(changed_files_do_no_harm),
         cmocka_unit_test(a_missing_file_is_named),
         cmocka_unit_test(counts_parameters),
+        cmocka_unit_test(a_missing_length_is_that_of_the_class),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

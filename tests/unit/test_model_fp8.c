@@ -42,6 +42,9 @@ enum style { BLOCKS, COLUMN, ROWS, SCALAR, ONE }; // the scales' shape
 #define FP8(more)                                                                                  \
     ",\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e4m3\",\"activation_scheme\":"   \
     "\"dynamic\",\"modules_to_not_convert\":[\"lm_head\"]" more "}"
+#define FBGEMM                                                                                     \
+    ",\"quantization_config\":{\"quant_method\":\"fbgemm_fp8\",\"activation_scale_ub\":1200.0,"    \
+    "\"modules_to_not_convert\":[\"lm_head\"]}"
 #define FP8_BLOCKS FP8(",\"weight_block_size\":[128,128]")
 
 struct tweak {
@@ -162,6 +165,7 @@ static const struct tweak published[] = {
     {OF(CT_WEIGHTS("channel"), ROWS, DTYPE_F32, "weight_scale")},
     {OF(CT_WEIGHTS("tensor"), ONE, DTYPE_BF16, "weight_scale")},
     {OF(CT_BLOCK, BLOCKS, DTYPE_F32, "weight_scale")},
+    {OF(FBGEMM, COLUMN, DTYPE_F32, "weight_scale")}, // Llama 3.1 405B
 };
 enum { N_PUBLISHED = sizeof published / sizeof *published };
 
@@ -286,7 +290,7 @@ static void methods_are_refused_by_name_test(void **state) {
         {FP8(",\"weight_block_size\":[128,128,1]"), "weight_block_size"},
         {FP8(",\"scale_fmt\":\"e5\""), "'scale_fmt' e5"},
         {",\"quantization_config\":{\"quant_method\":\"fp8\",\"fmt\":\"e5m2\"}", "'fmt' e5m2"},
-        {",\"quantization_config\":{\"quant_method\":\"fbgemm_fp8\"}", "fbgemm_fp8"},
+        {",\"quantization_config\":{\"quant_method\":\"torchao\"}", "torchao"},
         {CT("\"num_bits\":4,\"type\":\"int\",\"strategy\":\"group\",\"group_size\":128"),
          "num_bits"},
         {CT("\"num_bits\":8,\"type\":\"int\",\"strategy\":\"channel\""), "'type' int"},
