@@ -3,6 +3,23 @@
 #include "engine/model/gguf_tensors.h"
 #include "tests/fuzz/fuzz.h"
 
+// The last group of the last row, which may begin within a block.
+static void check_groups(const struct gguf_tensors *c, const struct tensor *t) {
+    struct group_format f;
+    struct group_row row;
+    struct err err = {0};
+    int64_t rows = 1;
+    if (!gguf_tensors_groups(c, t, &f)) return;
+    for (int k = 0; k < t->n_dims - 1; k++) rows *= t->shape[k];
+    const int64_t cols = t->shape[t->n_dims - 1],
+                  n = f.scale == GROUP_SCALE_NESTED ? GROUP_TILE_K : f.group;
+    void *memory = group_row_alloc(&row, n);
+    FUZZ_CHECK(memory);
+    const int rc = gguf_tensors_groups_row(c, t, rows - 1, cols - n, n, &row, &err);
+    FUZZ_CHECK(rc == 0 || rc == E_FORMAT);
+    free(memory);
+}
+
 static void check_tensors(const char *path) {
     struct gguf_tensors *c = NULL;
     struct err err = {0};
@@ -22,6 +39,7 @@ static void check_tensors(const char *path) {
         err = (struct err){0};
         FUZZ_CHECK(gguf_tensors_read(c, t, t->bytes, bytes, 1, &err) < 0);
         err = (struct err){0};
+        check_groups(c, t);
         free(bytes);
     }
     gguf_tensors_close(c);

@@ -6,7 +6,9 @@
 // ranks cannot cut all blocks of scales. With PARLEY_TEST_RECORD=FILE the references' logits are written, as
 // golden.safetensors of the fixtures here has them.
 #include "base/path.h"
+#include "engine/convert/gguf_writer.h"
 #include "tests/golden/model_golden.h"
+#include "tests/unit/tmp_dir.h"
 
 #define FIXTURES "tests/fixtures/quantised"
 enum { MAX_CASES = 64, MAX_IDS = 512, RECORDED_IDS = 24 };
@@ -115,6 +117,130 @@ static void test_architectures(void **state) {
         free(got.data);
         free(want.data);
     }
+}
+
+// --- types of 1 to 3 bits ---
+
+// A Llama of one layer with random blocks of all these types, and the same values in F32. Of the output's and of down's
+// columns two ranks have halves, of which those of the output, 128, begin within a block.
+enum { IQ_WIDTH = 256, IQ_FFN = 512, IQ_VOCAB = 64 };
+static const uint32_t iq_types[] = {16, 17, 18, 19, 21, 22, 29};
+static const struct {
+    const char *name;
+    int32_t rows, cols;
+    int type; // of iq_types, one further in each file; -1: F32
+} iq_tensors[] = {
+    {"token_embd.weight", IQ_VOCAB, IQ_WIDTH, 0},
+    {"output.weight", IQ_VOCAB, IQ_WIDTH, 1},
+    {"output_norm.weight", 0, IQ_WIDTH, -1},
+    {"blk.0.attn_norm.weight", 0, IQ_WIDTH, -1},
+    {"blk.0.ffn_norm.weight", 0, IQ_WIDTH, -1},
+    {"blk.0.attn_q.weight", IQ_WIDTH, IQ_WIDTH, 2},
+    {"blk.0.attn_k.weight", IQ_WIDTH, IQ_WIDTH, 2},
+    {"blk.0.attn_v.weight", IQ_WIDTH, IQ_WIDTH, 3},
+    {"blk.0.attn_output.weight", IQ_WIDTH, IQ_WIDTH, 4},
+    {"blk.0.ffn_gate.weight", IQ_FFN, IQ_WIDTH, 5},
+    {"blk.0.ffn_up.weight", IQ_FFN, IQ_WIDTH, 6},
+    {"blk.0.ffn_down.weight", IQ_WIDTH, IQ_FFN, 0},
+};
+enum {
+    N_IQ_TYPES = sizeof iq_types / sizeof *iq_types,
+    N_IQ_TENSORS = sizeof iq_tensors / sizeof *iq_tensors
+};
+static uint32_t iq_state;
+
+static uint8_t iq_byte(void) {
+    iq_state = iq_state * 1664525u + 1013904223u;
+    return (uint8_t)(iq_state >> 24);
+}
+
+// Any bytes, but a scale of all of about 2^-10, so that no layer is far larger than another.
+static void iq_block(const struct block_type *t, uint8_t *b) {
+    for (int i = 0; i < t->bytes; i++) b[i] = iq_byte();
+    if (strcmp(t->name, "IQ1_M") == 0)
+        for (int i = 0; i < 4; i++)
+            b[49 + 2 * i] = (uint8_t)((b[49 + 2 * i] & 15) | (i == 3 ? 0x10 : iq_byte() & 0xf0));
+    else
+        b[1] = (uint8_t)((b[1] & 0x80) | 0x14);
+}
+
+static void iq_keys(struct gguf_writer *w) {
+    gguf_put_string(w, "general.architecture", "llama");
+    gguf_put_u32(w, "llama.block_count", 1);
+    gguf_put_u32(w, "llama.context_length", 64);
+    gguf_put_u32(w, "llama.embedding_length", IQ_WIDTH);
+    gguf_put_u32(w, "llama.feed_forward_length", IQ_FFN);
+    gguf_put_u32(w, "llama.attention.head_count", 4);
+    gguf_put_u32(w, "llama.attention.head_count_kv", 4);
+    gguf_put_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    gguf_put_u32(w, "llama.vocab_size", IQ_VOCAB);
+}
+
+// The tensor's types in file number `turn`, as blocks or as the numbers that they hold.
+static void iq_write_tensor(struct gguf_writer *w, const struct block_type *type, int64_t n,
+                            bool plain, struct err *err) {
+    uint8_t block[256];
+    float values[256];
+    for (int64_t k = 0; k < n; k += 256) {
+        for (int i = 0; i < 256; i++) values[i] = 1;
+        if (type) iq_block(type, block);
+        if (type) type->decode(values, block);
+        int rc = plain || !type ? gguf_writer_write(w, values, sizeof values, err)
+                                : gguf_writer_write(w, block, (size_t)type->bytes, err);
+        if (rc < 0) fail_msg("%s", err->text);
+    }
+    assert_int_equal(gguf_writer_end_tensor(w, err), 0);
+}
+
+static void iq_write(const char *path, size_t turn, bool plain) {
+    struct gguf_out_tensor list[N_IQ_TENSORS] = {0};
+    const struct block_type *types[N_IQ_TENSORS] = {0};
+    struct gguf_writer *w;
+    struct err err = {0};
+    assert_int_equal(gguf_writer_new(&w, path, &err), 0);
+    iq_keys(w);
+    for (size_t i = 0; i < N_IQ_TENSORS; i++) {
+        const int rows = iq_tensors[i].rows, cols = iq_tensors[i].cols;
+        if (iq_tensors[i].type >= 0)
+            types[i] = block_type_find(iq_types[((size_t)iq_tensors[i].type + turn) % N_IQ_TYPES]);
+        snprintf(list[i].name, sizeof list[i].name, "%s", iq_tensors[i].name);
+        list[i].type = plain || !types[i] ? block_type_find(0) : types[i];
+        list[i].n_dims = rows > 0 ? 2 : 1;
+        list[i].shape[0] = rows > 0 ? rows : cols;
+        list[i].shape[1] = rows > 0 ? cols : 0;
+        list[i].bytes = (uint64_t)(rows > 0 ? rows : 1) * (uint64_t)cols /
+                        (uint64_t)list[i].type->values * (uint64_t)list[i].type->bytes;
+    }
+    if (gguf_writer_begin(w, list, N_IQ_TENSORS, &err) < 0) fail_msg("%s", err.text);
+    iq_state = (uint32_t)turn;
+    for (size_t i = 0; i < N_IQ_TENSORS; i++)
+        iq_write_tensor(w, types[i],
+                        (iq_tensors[i].rows ? iq_tensors[i].rows : 1) * iq_tensors[i].cols, plain,
+                        &err);
+    assert_int_equal(gguf_writer_finish(w, &err), 0);
+    gguf_writer_free(w);
+}
+
+static void test_iq_types(void **state) {
+    struct tmp_dir folder;
+    int32_t ids[40];
+    for (int32_t i = 0; i < 40; i++) ids[i] = i * 37 % IQ_VOCAB;
+    tmp_dir_open(&folder);
+    for (size_t turn = 0; turn < N_IQ_TYPES; turn++) {
+        iq_write(tmp_path(&folder, "iq.gguf"), turn, false);
+        iq_write(tmp_path(&folder, "f32.gguf"), turn, true);
+        struct rows got = logits_of(tmp_path(&folder, "iq.gguf"), ids, 40);
+        struct rows want = logits_of(tmp_path(&folder, "f32.gguf"), ids, 40);
+        const double worst = off(got.data, want.data, 40 * (size_t)want.vocab);
+        if (getenv("PARLEY_TEST_SHOW")) print_message("iq %zu: %.3g\n", turn, worst);
+        if (worst > BOUND && test_is_exact())
+            fail_msg("file %zu: off by %.3g of the spread", turn, worst);
+        free(got.data);
+        free(want.data);
+        remove(tmp_path(&folder, "iq.gguf"));
+        remove(tmp_path(&folder, "f32.gguf"));
+    }
+    tmp_dir_close(&folder);
 }
 
 // --- tokenizers ---
@@ -307,9 +433,9 @@ static void test_pairs(void **state) {
 
 int main(void) {
     const struct CMUnitTest pairs[] = {cmocka_unit_test(test_pairs)};
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_fixtures),
-                                       cmocka_unit_test(test_architectures),
-                                       cmocka_unit_test(test_tokenizers)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fixtures), cmocka_unit_test(test_architectures),
+        cmocka_unit_test(test_iq_types), cmocka_unit_test(test_tokenizers)};
     if (getenv("PARLEY_TEST_PAIRS")) return cmocka_run_group_tests(pairs, NULL, NULL);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

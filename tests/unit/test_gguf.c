@@ -441,6 +441,48 @@ static void scales_that_are_no_numbers_are_refused(void **state) {
     gguf_tensors_close(c);
 }
 
+// A rank's columns may begin and end within blocks of the types of 1 to 3 bits, which have several groups.
+static void columns_may_begin_within_a_block(void **state) {
+    static const uint32_t ids[] = {16, 17, 18, 19, 21, 22, 29};
+    enum { COLS = 768, ROWS = 2 };
+    for (size_t k = 0; k < sizeof ids / sizeof *ids; k++) {
+        const struct block_type *type = block_type_find(ids[k]);
+        static float values[ROWS][COLS];
+        struct gguf_tensors *c = NULL;
+        struct group_format f;
+        struct group_row row;
+        struct err err = {0};
+        begin(1, 1);
+        put_key_text("general.architecture", "llama");
+        put_tensor("token_embd.weight", COLS, ROWS, ids[k], 0);
+        put_data(0);
+        for (int i = 0; i < ROWS * COLS / 256 * type->bytes; i++) put_uint(i * 37 % 60, 1);
+        if (gguf_tensors_open(&c, written("m.gguf"), &err) < 0) fail_msg("%s", err.text);
+        const struct tensor *t = gguf_tensors_at(c, 0);
+        assert_int_equal(gguf_tensors_read(c, t, 0, values, sizeof values, &err), 0);
+        assert_true(gguf_tensors_groups(c, t, &f));
+        void *memory = group_row_alloc(&row, COLS);
+        for (int first = 0; first < COLS; first += f.group)
+            for (int n = f.group; n <= COLS - first; n += f.group) {
+                assert_int_equal(gguf_tensors_groups_row(c, t, 1, first, n, &row, &err), 0);
+                for (int i = 0; i < n; i++)
+                    if (((float *)row.scales)[i / f.group] *
+                            (float)(f.book[row.codes[i]] - f.zero) !=
+                        values[1][first + i])
+                        fail_msg("%s: value %d of %d from %d", type->name, i, n, first);
+            }
+        free(memory);
+        gguf_tensors_close(c);
+        for (int cut = 0; cut < 3;
+             cut++) { // within the last block, before it, and within the first row
+            file.n -= cut == 0 ? 1 : (size_t)type->bytes * (size_t)cut - (cut == 1 ? 1 : 0);
+            err = (struct err){0};
+            assert_int_equal(gguf_tensors_open(&c, written("m.gguf"), &err), E_CORRUPT);
+            assert_non_null(strstr(err.text, "token_embd.weight"));
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_is_read),
@@ -451,6 +493,7 @@ int main(void) {
         cmocka_unit_test(unknown_models_are_refused_by_name),
         cmocka_unit_test(unknown_tensors_are_refused_by_name),
         cmocka_unit_test(scales_that_are_no_numbers_are_refused),
+        cmocka_unit_test(columns_may_begin_within_a_block),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
