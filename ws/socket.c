@@ -123,7 +123,7 @@ void socket_queue(struct socket *s, const char *text, size_t len) {
 
 static int write_chunk(struct socket *s, bool first, bool last) {
     if (last) metric_add(s->service->metrics.frames_out, 1);
-    return websocket_write_text(s->peer, s->service->net->tx.len - LWS_PRE, first, last);
+    return websocket_write_text(s->peer, s->service->net->tx.len - NET_TX_ROOM, first, last);
 }
 
 int socket_send_tx(struct socket *s) {
@@ -153,7 +153,7 @@ static int send_close(struct socket *s) {
     buf_add(tx, code, 2);
     if (buf_addz(tx, s->close_reason) < 0) return -1;
     s->close_sent = true;
-    int rc = websocket_write_close(s->peer, tx->len - LWS_PRE);
+    int rc = websocket_write_close(s->peer, tx->len - NET_TX_ROOM);
     if (s->close_code == CLOSE_RATE)
         s->end_by_us =
             net_served_us(s->service->net) + RATE_LINGER_US; // its own would come behind its flood

@@ -11,6 +11,7 @@
 #include "ws/net/websocket.h"
 #include <netinet/tcp.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -33,11 +34,12 @@
 // Refuses a connection without TLS in plain text, as far as the socket takes it at once.
 static void turn_away(struct net *n, int fd, const char *limit) {
     char text[256];
-    int len = lws_snprintf(
+    int len = snprintf(
         text, sizeof(text),
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\nretry-after: 5\r\n"
         "connection: close\r\n\r\n{\"error\":{\"code\":\"overloaded\",\"message\":\"%s\"}}\n",
         limit);
+    if (len >= (int)sizeof(text)) len = (int)sizeof(text) - 1;
     if (!n->ssl) (void)!send(fd, text, (size_t)len, MSG_DONTWAIT | MSG_NOSIGNAL);
     close(fd);
 }
@@ -257,8 +259,8 @@ const char *net_url(const struct net *n, char *out, size_t cap) {
     if (strcmp(host, "0.0.0.0") == 0)
         host = "127.0.0.1"; // a client cannot connect to "any address"
     if (strcmp(host, "::") == 0) host = "::1";
-    lws_snprintf(out, cap, "%s://%s%s%s:%d", n->ssl ? "https" : "http", v6 ? "[" : "", host,
-                 v6 ? "]" : "", listener_port(n->listener));
+    snprintf(out, cap, "%s://%s%s%s:%d", n->ssl ? "https" : "http", v6 ? "[" : "", host,
+             v6 ? "]" : "", listener_port(n->listener));
     return out;
 }
 

@@ -13,21 +13,27 @@
 #include "ws/net/lockout.h"
 #include "ws/net/tcp_watch.h"
 #include "ws/serve_config.h"
-#include <libwebsockets.h>
 #include <uv.h>
 
 struct http;
 struct http_route;
 struct listener;
+// libwebsockets' header brings OpenSSL's: 14,000 lines, for websocket.c alone.
+struct lws;
+struct lws_context;
+struct lws_protocols;
+struct lws_vhost;
 struct tunnel;
 struct websocket_protocol;
 struct workers;
 
-#define NET_RATE_BYTES                                                                             \
-    65536 // a message or body counts once more for each of so many bytes (long_body.h)
+// A message or body counts once more for each of so many bytes (long_body.h).
+#define NET_RATE_BYTES 65536
 // Units of net.request_limit: a tenth of a WebSocket message.
 #define NET_COST_READ 1
 #define NET_COST_WRITE 10
+// Bytes in front of what one write sends: libwebsockets puts a frame's header there.
+#define NET_TX_ROOM 16
 #define NET_CHUNK_BYTES 32768 // most bytes of one write: libwebsockets copies what is not taken
 
 struct net_metrics {
@@ -77,11 +83,10 @@ struct net {
     struct lws_protocols *lws_protocols; // (n_websocket_protocols + 2)
     struct lws_context *context;
     struct lws_vhost *vhost;
-    lws_retry_bo_t retry;
     uint64_t last_ping;    // never reused
     struct peer *adopting; // being handed to libwebsockets
     struct gate *gate;
-    struct buf tx;                   // LWS_PRE bytes, then what one write sends
+    struct buf tx;                   // NET_TX_ROOM bytes, then what one write sends
     size_t long_bytes[N_LONG_KINDS]; // of long requests (long_body.h)
     enum net_life life;
 };

@@ -7,6 +7,7 @@
 #include "ws/net/tls.h"
 #include <errno.h>
 #include <openssl/err.h>
+#include <openssl/ssl.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>

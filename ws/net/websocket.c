@@ -3,9 +3,12 @@
 #include "base/log.h"
 #include "ws/net/peer.h"
 #include <errno.h>
+#include <libwebsockets.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+
+_Static_assert(NET_TX_ROOM >= LWS_PRE, "room for a frame's header");
 
 #define HANDSHAKE_SECONDS 10
 #define HELLO_TICK_MS 100
@@ -20,15 +23,15 @@
 // --- calls ---
 
 struct buf *websocket_tx(struct net *n) {
-    if (n->tx.cap > TX_KEEP_BYTES + LWS_PRE) buf_release(&n->tx);
+    if (n->tx.cap > TX_KEEP_BYTES + NET_TX_ROOM) buf_release(&n->tx);
     buf_reset(&n->tx);
-    if (buf_reserve(&n->tx, LWS_PRE) == 0) n->tx.len = LWS_PRE;
+    if (buf_reserve(&n->tx, NET_TX_ROOM) == 0) n->tx.len = NET_TX_ROOM;
     return &n->tx;
 }
 
 static int write_tx(struct peer *p, size_t len, enum lws_write_protocol how) {
     metric_add(p->net->metrics.bytes_out, (double)len);
-    return lws_write(p->wsi, (unsigned char *)p->net->tx.data + LWS_PRE, len, how) < 0 ? -1 : 0;
+    return lws_write(p->wsi, (unsigned char *)p->net->tx.data + NET_TX_ROOM, len, how) < 0 ? -1 : 0;
 }
 
 int websocket_write_text(struct peer *p, size_t len, bool first, bool last) {
@@ -294,7 +297,8 @@ static void fill_info(struct net *n, struct lws_context_creation_info *info, voi
     info->timeout_secs = HANDSHAKE_SECONDS;
     info->gid = (gid_t)-1;
     info->uid = (uid_t)-1;
-    info->retry_and_idle_policy = &n->retry; // all zero: websocket_tick pings and hangs up
+    static const lws_retry_bo_t none; // all zero: websocket_tick pings and hangs up
+    info->retry_and_idle_policy = &none;
 }
 
 static int list_protocols(struct net *n, struct err *err) {
@@ -333,7 +337,7 @@ int websocket_open(struct net *n, struct err *err) {
     memset(&info, 0, sizeof(info));
     lws_set_log_level(LLL_ERR | LLL_WARN, on_lws_log);
     fill_info(n, &info, loops);
-    buf_init(&n->tx, TX_MAX_BYTES + LWS_PRE);
+    buf_init(&n->tx, TX_MAX_BYTES + NET_TX_ROOM);
     TRY(gate_open(&n->gate, &n->loop, on_gate_passed, err));
     n->context = lws_create_context(&info);
     if (!n->context)

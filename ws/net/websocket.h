@@ -42,8 +42,8 @@ struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
 // Hands p's socket to libwebsockets. p is freed with the socket; on failure at once.
 void websocket_adopt(struct peer *p, int fd, const char *key);
 
-struct buf *websocket_tx(struct net *n); // net's tx, empty but for its first LWS_PRE bytes
-// Sends the first len bytes of tx behind LWS_PRE. -1: the socket is broken.
+struct buf *websocket_tx(struct net *n); // net's tx, empty but for its first NET_TX_ROOM bytes
+// Sends the first len bytes of tx behind NET_TX_ROOM. -1: the socket is broken.
 int websocket_write_text(struct peer *p, size_t len, bool first, bool last);
 int websocket_write_close(struct peer *p, size_t len);
 void websocket_want_write(struct peer *p); // writable() comes when the socket takes more

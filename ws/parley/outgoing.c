@@ -57,9 +57,9 @@ static void pace(struct outgoing *o) {
 static int store_tx(struct outgoing *o, struct outbox *into) {
     struct buf *tx = &o->socket.service->net->tx;
     struct json_gaps *gaps = &o->socket.service->gaps;
-    for (size_t i = 0; i < gaps->n; i++) gaps->list[i].at -= LWS_PRE;
-    int rc =
-        tx->error ? tx->error : outbox_add_gaps(into, tx->data + LWS_PRE, tx->len - LWS_PRE, gaps);
+    for (size_t i = 0; i < gaps->n; i++) gaps->list[i].at -= NET_TX_ROOM;
+    int rc = tx->error ? tx->error
+                       : outbox_add_gaps(into, tx->data + NET_TX_ROOM, tx->len - NET_TX_ROOM, gaps);
     gaps->n = 0;
     return rc;
 }
@@ -90,7 +90,7 @@ void outgoing_error(struct outgoing *o, const char *code, const char *message,
 
 static int write_tx(struct outgoing *o) {
     struct buf *tx = &o->socket.service->net->tx;
-    if (!tx->error && tx->len - LWS_PRE <= NET_CHUNK_BYTES && o->socket.service->gaps.n == 0)
+    if (!tx->error && tx->len - NET_TX_ROOM <= NET_CHUNK_BYTES && o->socket.service->gaps.n == 0)
         return socket_send_tx(&o->socket);
     if (store_tx(o, &o->socket.outbox) == 0) return socket_send_queued(&o->socket);
     socket_no_memory(&o->socket);
@@ -224,8 +224,8 @@ static void take_piece(struct outgoing *o, const struct session_answer *a) {
     const struct buf *tx = &o->socket.service->net->tx;
     o->reading_piece = false;
     if (tx->error || !o->socket.outbox.open ||
-        outbox_extend(&o->socket.outbox, tx->data + LWS_PRE, tx->len - LWS_PRE, is_last_piece(a)) <
-            0)
+        outbox_extend(&o->socket.outbox, tx->data + NET_TX_ROOM, tx->len - NET_TX_ROOM,
+                      is_last_piece(a)) < 0)
         socket_no_memory(&o->socket);
 }
 
