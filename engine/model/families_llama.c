@@ -85,7 +85,7 @@ static int read_phi3(struct model_config *c, const cJSON *json, struct err *err)
 
 static int read_olmo3(struct model_config *c, const cJSON *json, struct err *err) {
     struct rope_request r = {.head_dim = c->kinds[0].attention.head_dim,
-                             .theta = 10000,
+                             .theta = 500000,
                              .theta_key = "rope_theta",
                              .layers = "full_attention"};
     TRY(family_read_attention_bias(c, json, err));

@@ -203,6 +203,7 @@ longTest('errors have OpenAI\'s form', async (t) => {
   await refused({ messages: [{ role: 'function', content: 'x' }] }, 400, 'invalid_value', 'messages[0].role');
   await refused({ messages: [{ role: 'assistant', tool_calls: [{}] }] }, 400, 'invalid_value', 'messages[0].tool_calls');
   await refused({ messages: [{ role: 'user', content: [{ type: 'image_url' }] }] }, 400, 'unsupported', 'messages[0].content[0]');
+  await refused({ messages: [{ role: 'user', content: [{ type: 'text' }] }] }, 400, 'invalid_value', 'messages[0].content[0]');
   await refused({ verbosity: 'chatty' }, 400, 'invalid_value', 'verbosity');
   await refused({ moderation: { model: 'm' } }, 400, 'invalid_value', 'moderation');
   await refused({ temperature: -1 }, 400, 'invalid_value', 'temperature');

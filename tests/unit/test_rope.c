@@ -102,6 +102,10 @@ static void defaults_of_classes(void **state) {
                 c.kinds[0].attention.query_length == 16384);
     for (int i = 0; i < 4; i++)
         close_to(c.ropes[0].inv_freq[(int)ministral3[i][0]], ministral3[i][1]);
+    // As published, and as transformers 5; 4.57 had 10,000, but saved it.
+    load_ok(&c, BARE("olmo3", ""));
+    for (int i = 0; i < 2; i++)
+        close_to(c.ropes[i].inv_freq[1], pow(500000, -2.0 / c.ropes[i].rot_dim));
     load_ok(&c, BARE("gpt_oss", ",\"rope_scaling\":null,\"rope_theta\":10000"));
     assert_true(c.ropes[0].scale == 1);
     near(c.ropes[0].inv_freq[32], 0.01);

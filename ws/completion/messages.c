@@ -47,6 +47,8 @@ static int join_parts(cJSON *message, const cJSON *parts, struct completion_fail
             char member[32];
             snprintf(member, sizeof member, "content[%d]", n);
             buf_release(&text);
+            if (type && strcmp(type, "text") == 0)
+                return completion_refuse(f, "invalid", member, "%s needs a text", member);
             return completion_refuse(f, "unsupported", member,
                                      "%s must be a part of type text, not '%.40s'", member,
                                      type ? type : "?");
