@@ -2,6 +2,7 @@
 // Files that are chosen or dropped: sessions and conversations to import, and files for the message.
 import { h } from './dom.js';
 import { withPanels } from './late.js';
+import { t } from './text.js';
 
 /** Asks for the files, and imports them. */
 export function askImport() {
@@ -40,6 +41,19 @@ async function dropped(files) {
   if (others.length) await intoMessage(others);
 }
 
+const HINT_MS = 500; // longer than between two events of a drag
+const hint = h('div', { class: 'drop-hint', 'aria-hidden': 'true' }, h('span', null, t('Drop files here')));
+/** @type {any} */
+let hiding = null;
+
+/** While files are over the page, it says that it takes them. @param {boolean} over */
+function showHint(over) {
+  clearTimeout(hiding);
+  if (!over) return hint.remove();
+  if (!hint.isConnected) document.body.append(hint);
+  hiding = setTimeout(() => hint.remove(), HINT_MS);
+}
+
 /**
  * Of files that are dropped anywhere, sessions are imported; the others go into the message. A browser would show them, or what a dropped link names, in place of the
  * page; a link or a text goes into a field only.
@@ -51,6 +65,7 @@ function drag(event) {
   if (!brought || (!files && target instanceof Element && target.matches('input, textarea'))) return;
   event.preventDefault();
   brought.dropEffect = files ? 'copy' : 'none';
+  if (files) showHint(event.type === 'dragover');
   if (event.type === 'drop') dropped([...brought.files]);
 }
 addEventListener('dragover', drag);

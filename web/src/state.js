@@ -231,14 +231,16 @@ export function putSession(session) {
   touch('session', session.id);
   const chat = state.chats.get(session.id);
   if (chat && session.n_tokens > chat.logTokens) chat.logTokens = session.n_tokens;
-  if (before && (!!before.pinned !== !!session.pinned || !!before.archived !== !!session.archived || (before.folder ?? '') !== (session.folder ?? ''))) listSession(session);
+  if (before && placeOf(before) !== placeOf(session)) listSession(session);
 }
+
+/** Whatever decides where a session stands in the list. @param {Session} session */
+const placeOf = ({ pinned, archived, folder, updated_ms }) => JSON.stringify([!!pinned, !!archived, folder ?? '', updated_ms]);
 
 /** A session changed somewhere; it takes its place in the list. @param {Session} session */
 export function sessionChanged(session) {
-  const before = state.sessions.get(session.id);
-  putSession({ ...before, ...UNMARKED, ...session }); // it leaves out what never changes
-  if (before?.updated_ms !== session.updated_ms || !state.list.ids.includes(session.id)) listSession(session);
+  putSession({ ...state.sessions.get(session.id), ...UNMARKED, ...session }); // it leaves out what never changes
+  if (!state.list.ids.includes(session.id)) listSession(session);
 }
 
 /** @param {Session} session */

@@ -12,7 +12,11 @@ async function drop(page, selector, files) {
   const box = await page.locator(selector).boundingBox();
   const at = { x: box.x + box.width / 2, y: box.y + box.height / 2, data: { items: [], files, dragOperationsMask: 1 } };
   const browser = await page.context().newCDPSession(page);
+  // The hint goes by itself, too, since a file may leave the window: so it is noted when it comes.
+  await page.evaluate(() => new MutationObserver(() => (window.hint ??= document.querySelector('.drop-hint')?.textContent)).observe(document.body, { childList: true }));
   for (const type of ['dragEnter', 'dragOver', 'drop']) await browser.send('Input.dispatchDragEvent', { type, ...at });
+  await page.waitForFunction(() => window.hint === 'Drop files here');
+  await page.waitForSelector('.drop-hint', { state: 'detached' });
 }
 
 for (const place of ['.transcript', '#message', '#sidebar'])

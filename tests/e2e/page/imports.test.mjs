@@ -116,6 +116,20 @@ test('imported chats keep the dates of their messages, and stand in the list und
   await client.close();
 });
 
+test('one imported chat of last year stands below the chats of today, before a reload too', async (t) => {
+  const own = await Server.start(t, { args: unhurried });
+  const { client } = await prepareSession(t, own, { title: 'Just now' });
+  const page = await openPage(t, own);
+  await page.waitForSelector('.item-title:text-is("Just now")');
+  await importing(page, ['conversations.json', JSON.stringify([{ ...chatGpt, update_time: Date.now() / 1000 - 400 * 86400 }])]);
+  await page.waitForSelector('.toast:has-text("Chat imported.")');
+  const titles = () => page.locator('.item-title').allInnerTexts();
+  await soon(async () => assert.deepEqual(await titles(), ['Just now', 'Marmots']));
+  await page.reload();
+  await soon(async () => assert.deepEqual(await titles(), ['Just now', 'Marmots']));
+  await client.close();
+});
+
 longTest('on a phone the list gives way to the chat that was imported', async (t) => {
   const page = await openPage(t, server, { viewport: { width: 320, height: 640 } });
   await page.click('.header [data-toggle=sidebar]');

@@ -68,7 +68,7 @@ export const translation = {
     'This chat has messages of bare token ids. They mean nothing to another model.': 'Dieser Chat hat Nachrichten aus bloßen Token-Nummern. Einem anderen Modell sagen sie nichts.',
     'The page was closed before the server answered.': 'Die Seite wurde geschlossen, bevor der Server antwortete.',
     // files
-    'Add text, code or PDF files': 'Text, Code oder PDF hinzufügen', 'Files in this message': 'Dateien in dieser Nachricht', 'Reading…': 'Wird gelesen …', 'Remove {0}': '{0} entfernen', '{0}, about {1}': '{0}, etwa {1}',
+    'Add text, code or PDF files': 'Text, Code oder PDF hinzufügen', 'Drop files here': 'Dateien hier ablegen', 'Files in this message': 'Dateien in dieser Nachricht', 'Reading…': 'Wird gelesen …', 'Remove {0}': '{0} entfernen', '{0}, about {1}': '{0}, etwa {1}',
     '“{0}” is an image, and this model cannot see images.': '„{0}“ ist ein Bild, und dieses Modell kann keine Bilder sehen.', '“{0}” is too large: {1} MiB at most.': '„{0}“ ist zu groß: höchstens {1} MiB.',
     '“{0}” is not text. Text, code and PDF files can be added{1}.': '„{0}“ ist kein Text. Text, Code und PDF können hinzugefügt werden{1}.', ', in UTF-8': ', in UTF-8', '“{0}” is empty.': '„{0}“ ist leer.',
     '“{0}” contains no text: its pages may be images.': '„{0}“ enthält keinen Text: Die Seiten sind vielleicht Bilder.', '“{0}” is too long: {1}, and a message can have {2}.': '„{0}“ ist zu lang: {1}; eine Nachricht fasst {2}.',
