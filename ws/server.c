@@ -133,6 +133,7 @@ static void begin_drain(struct server *srv) {
     notify_send("STOPPING=1");
     srv->drain_until_us = net_now_us() + (int64_t)(s->config->drain_timeout * 1e6);
     sessions_drain(s->sessions);
+    rpc_server_part(srv->grpc);
     service_poll_soon(s);
     uv_timer_start(&srv->drain_timer, on_drain_timer, DRAIN_POLL_MS, DRAIN_POLL_MS);
 }

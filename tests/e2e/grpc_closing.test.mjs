@@ -1,11 +1,12 @@
-// What gRPC's clients see of a server that closes: every call is served or ends as UNAVAILABLE, which they try again.
+// What gRPC's clients see of a server that closes: behind a balancer nothing; without a successor UNAVAILABLE.
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
+import net from 'node:net';
 import path from 'node:path';
 import test from 'node:test';
 import { absent, connect, grpc, inputsOf, requestOf, startServer } from './grpc.mjs';
-import { temporaryFolder, until } from './harness.mjs';
+import { afterwards, freePort, temporaryFolder, until } from './harness.mjs';
 
 const skip = absent;
 const request = requestOf(inputsOf([[5, 9, 33]], 4));
@@ -25,26 +26,62 @@ const secured = async (folder) => {
   return { args: ['--tls-cert', cert, '--tls-key', key], cert };
 };
 
-test('a call that comes while the server closes is UNAVAILABLE, until its connection is cut', { skip }, async (t) => {
-  const server = await startServer(t);
-  const client = connect(t, server), idle = connect(t, server, { 'grpc.use_local_subchannel_pool': 1 });
-  await client.call('ServerLive');
-  await idle.call('ServerLive'); // and nothing more: its connection does not hold the server up
-  const ended = server.stop();
-  let status;
-  while ((status = await statusOf(client.call('ServerLive'))) === 'OK');
-  assert.equal(status, 'UNAVAILABLE: the server is shutting down');
-  const stream = client.stream();
-  stream.send(request);
-  const statuses = await Promise.all([client.call('ServerLive'), client.call('ModelInfer', request), client.call('ModelMetadata', { name: 'nothing' }),
-    stream.end()].map(statusOf));
-  for (const each of statuses) assert.equal(each, 'UNAVAILABLE: the server is shutting down');
-  while (!/ECONNREFUSED/.test(status) && !server.status) {
-    status = await statusOf(client.call('ServerLive'));
-    assert.match(status, /^UNAVAILABLE/);
-  }
-  assert.deepEqual(await ended, { code: 0, signal: null });
-});
+/** One address of several servers: a connection goes to the first of them that takes it. */
+async function balance(t, servers) {
+  const sockets = new Set();
+  const listener = net.createServer((client) => {
+    const keep = (socket) => { sockets.add(socket); return socket.on('error', () => {}); };
+    const reach = ([first, ...others]) => {
+      if (!first) return void client.destroy();
+      const inner = net.connect(first.grpc, '127.0.0.1');
+      keep(inner).once('connect', () => {
+        client.pipe(inner).pipe(client);
+        inner.once('close', () => client.destroy());
+        client.once('close', () => inner.destroy());
+      });
+      inner.once('error', () => inner.pending && reach(others));
+    };
+    keep(client);
+    reach(servers);
+  });
+  const port = await freePort();
+  await new Promise((resolve) => listener.listen(port, '127.0.0.1', resolve));
+  afterwards(t, () => { sockets.forEach((socket) => socket.destroy()); listener.close(); });
+  return { grpc: port };
+}
+
+for (const tls of [false, true]) {
+  test(`a rolling restart${tls ? ', over TLS' : ''}: clients with their default settings see no error`, { skip }, async (t) => {
+    const { args = [], cert } = tls ? await secured(temporaryFolder(t)) : {};
+    const credentials = tls ? grpc.credentials.createSsl(readFileSync(cert)) : undefined;
+    const servers = await Promise.all([1, 2].map(() => startServer(t, { args, wait: !tls })));
+    if (tls) await until('the ports', () => servers.every((server) => server.log.includes('gRPC at port')));
+    const [old] = servers, address = await balance(t, servers);
+    const link = () => connect(t, address, { credentials, 'grpc.use_local_subchannel_pool': 1 });
+    const idle = [link(), link()];
+    await Promise.all(idle.map((client) => client.call('ServerLive')));
+    const counts = { before: 0, behind: 0 }, failed = [];
+    let over = false;
+    const caller = async (client, i) => {
+      while (!over) {
+        const stream = i % 3 === 2 && client.stream();
+        if (stream) stream.send(request);
+        const status = await statusOf(stream ? stream.end() : i % 3 ? client.call('ServerReady') : client.call('ModelInfer', request));
+        const expected = status === 'OK' && (!stream || stream.answers.every((answer) => !answer.error_message));
+        if (!expected) failed.push(stream ? `${status}, ${stream.answers.map((answer) => answer.error_message)}` : status);
+        counts[old.status ? 'behind' : 'before']++;
+      }
+    };
+    const callers = Array.from({ length: 8 }, link).flatMap((client) => [0, 1, 2].map((i) => caller(client, i)));
+    await until('calls', () => counts.before > 5 * callers.length);
+    assert.deepEqual(await old.stop(), { code: 0, signal: null });
+    await until('calls of the successor', () => counts.behind > 5 * callers.length);
+    for (const client of idle) assert.equal((await client.call('ServerReady')).ready, true);
+    over = true;
+    await Promise.all(callers);
+    assert.deepEqual(failed, []);
+  });
+}
 
 for (const tls of [false, true]) {
   test(`clients that call without a pause${tls ? ', over TLS' : ''}: all calls are served or UNAVAILABLE`, { skip }, async (t) => {

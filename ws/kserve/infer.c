@@ -533,7 +533,7 @@ struct infer *infer_new(struct service *s, const char *owner, struct infer_reque
     i->ops = ops;
     i->ctx = ctx;
     i->request = r;
-    i->accepted = s->state == SERVICE_RUNNING;
+    i->accepted = s->state == SERVICE_RUNNING || r->promised;
     i->begun_us = i->started_us = net_now_us();
     i->step = r->form == FORM_PIECES ? 0 : SIZE_MAX;
     s->kserve->n_infers += i->accepted;

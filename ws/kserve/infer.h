@@ -68,7 +68,7 @@ struct infer {
     struct sequence *sequence; // NULL: none
     struct infer *next;        // in the sequence's queue
     enum infer_state state;
-    bool accepted;            // before the drain began; the drain waits for its answer
+    bool accepted;            // before the drain began, or promised; the drain waits for its answer
     char cursor[64];          // INFER_FINDING: the list's next page; "": the first
     struct infer_turn *turns; // (request->n_rows) the batch's
     int64_t begun_us, started_us;

@@ -74,6 +74,7 @@ struct infer_request {
     bool outer_dim;                   // shapes have the pseudo batch dimension in front
     unsigned outputs;                 // to send: bits of enum infer_output
     unsigned binary;                  // those to send in raw form (HTTP)
+    bool promised;                    // accepted even while the server drains
     bool answered;                    // MODEL_ENCODE, MODEL_DECODE: `answer` has the outputs
     struct tensors_out answer;
 };

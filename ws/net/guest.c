@@ -120,6 +120,16 @@ void guest_port_took_call(struct guest_port *g, int fd) {
     if (c) tunnel_took_call(c->tunnel);
 }
 
+void guest_port_part(struct guest_port *g) {
+    for (size_t i = 0; i < g->n_fds; i++)
+        if (g->by_fd[i]) tunnel_part(g->by_fd[i]->tunnel);
+}
+
+bool guest_port_has_parted(const struct guest_port *g, int fd) {
+    const struct guest *c = find(g, fd);
+    return c && tunnel_has_parted(c->tunnel);
+}
+
 size_t guest_port_connections(const struct guest_port *g) {
     size_t n = 0;
     for (size_t i = 0; i < g->n_fds; i++) n += g->by_fd[i] != NULL;

@@ -21,6 +21,10 @@ void guest_port_took_call(struct guest_port *g, int fd);
 struct peer *guest_port_peer(const struct guest_port *g, int fd);
 void guest_port_stop_listening(struct guest_port *g);
 
+// Each client is told by GOAWAY that its connection takes no further calls (goaway.h).
+void guest_port_part(struct guest_port *g);
+// Whether the client of a descriptor was told: it makes all calls that have not come by now on another connection.
+bool guest_port_has_parted(const struct guest_port *g, int fd);
 size_t guest_port_connections(const struct guest_port *g); // that are open
 void guest_port_cut(struct guest_port *g);                 // ends its connections
 void guest_port_close(struct guest_port *g);               // cuts, and frees it; NULL is fine

@@ -4,6 +4,7 @@
 //            <==TLS== outer <-- out[] -- inner <==pair==
 #include "ws/net/tunnel.h"
 #include "ws/net/frame_meter.h"
+#include "ws/net/goaway.h"
 #include "ws/net/tls.h"
 #include <errno.h>
 #include <openssl/err.h>
@@ -19,7 +20,7 @@
 #define ROUNDS 4 // records in each direction before others get their turn
 
 struct lane {             // bytes on their way in one direction
-    unsigned char *bytes; // (RECORD_BYTES), while some wait; NULL otherwise
+    unsigned char *bytes; // (RECORD_BYTES + GOAWAY_ROOM), while some wait; NULL otherwise
     size_t len, sent;
     bool ended;  // no more will come
     bool closed; // the end was passed on
@@ -35,6 +36,7 @@ struct tunnel {
     uv_timer_t timer; // the handshake's, then the meter's
     struct lane in, out;
     struct frame_meter meter;
+    struct goaway goaway;
     size_t passed; // bytes of `in` that the meter lets through
     bool metered;
     bool established, closing;
@@ -83,8 +85,8 @@ static enum pump failed(void) {
     return errno == EAGAIN || errno == EINTR ? PUMP_WAITS : PUMP_BROKEN;
 }
 
-static enum pump read_plain(int fd, struct lane *l) {
-    ssize_t n = recv(fd, l->bytes, RECORD_BYTES, 0);
+static enum pump read_plain(int fd, struct lane *l, unsigned char *into) {
+    ssize_t n = recv(fd, into, RECORD_BYTES, 0);
     if (n < 0) return failed();
     l->len = (size_t)n;
     l->ended = n == 0;
@@ -99,17 +101,29 @@ static enum pump write_plain(int fd, struct lane *l, size_t upto) {
     return PUMP_MOVED;
 }
 
-static enum pump read_outer(struct tunnel *t) {
+static bool has_bytes(struct lane *l) {
+    return l->bytes || (l->bytes = malloc(RECORD_BYTES + GOAWAY_ROOM));
+}
+
+static enum pump read_client(struct tunnel *t, unsigned char *into) {
     struct lane *l = &t->in;
-    if (l->len > 0 || l->ended) return PUMP_WAITS;
-    if (!l->bytes && !(l->bytes = malloc(RECORD_BYTES))) return PUMP_BROKEN;
-    t->passed = 0;
-    if (!t->ssl) return read_plain(t->outer_fd, l);
-    int n = SSL_read(t->ssl, l->bytes, RECORD_BYTES);
+    if (!t->ssl) return read_plain(t->outer_fd, l, into);
+    int n = SSL_read(t->ssl, into, RECORD_BYTES);
     t->read_wants_write = false;
     if (n <= 0) return ssl_wants(t, n, SSL_ERROR_WANT_WRITE, &t->read_wants_write, &l->ended);
     l->len = (size_t)n;
     return PUMP_MOVED;
+}
+
+static enum pump read_outer(struct tunnel *t) {
+    struct lane *l = &t->in;
+    if (l->len > 0 || l->ended) return PUMP_WAITS;
+    if (!has_bytes(l)) return PUMP_BROKEN;
+    t->passed = 0;
+    if (!t->metered) return read_client(t, l->bytes);
+    enum pump p = read_client(t, l->bytes + GOAWAY_ROOM);
+    if (p == PUMP_MOVED) l->len = goaway_keep(&t->goaway, l->bytes, l->bytes + GOAWAY_ROOM, l->len);
+    return p;
 }
 
 static enum pump write_outer(struct tunnel *t) {
@@ -127,8 +141,11 @@ static enum pump write_outer(struct tunnel *t) {
 static enum pump read_inner(struct tunnel *t) {
     struct lane *l = &t->out;
     if (l->len > 0 || l->ended) return PUMP_WAITS;
-    if (!l->bytes && !(l->bytes = malloc(RECORD_BYTES))) return PUMP_BROKEN;
-    return read_plain(t->inner_fd, l);
+    if (!has_bytes(l)) return PUMP_BROKEN;
+    if (t->metered && (l->len = goaway_take(&t->goaway, l->bytes)) > 0) return PUMP_MOVED;
+    enum pump p = read_plain(t->inner_fd, l, l->bytes);
+    if (t->metered && p == PUMP_MOVED) goaway_follow(&t->goaway, l->bytes, l->len);
+    return p;
 }
 
 static enum pump write_inner(struct tunnel *t) {
@@ -265,6 +282,16 @@ void tunnel_took_call(struct tunnel *t) {
     if (is_held(t)) uv_timer_start(&t->timer, on_time, 0, 0);
 }
 
+void tunnel_part(struct tunnel *t) {
+    if (!t || !t->metered || t->goaway.state != GOAWAY_NONE) return;
+    t->goaway.state = GOAWAY_WANTED;
+    if (t->established) run(t);
+}
+
+bool tunnel_has_parted(const struct tunnel *t) {
+    return t && t->goaway.state == GOAWAY_SENT;
+}
+
 // --- the beginning ---
 
 static int open_pair(int pair[2]) {
@@ -308,6 +335,7 @@ int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, struct tun
     *plain = pair[1];
     init_handles(t);
     frame_meter_init(&t->meter, net_now_us());
+    goaway_init(&t->goaway);
     if (!ssl) {
         watch(t);
         return 0;

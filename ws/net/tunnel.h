@@ -3,7 +3,7 @@
 // records. Net thread only.
 //
 // TLS ends in them, so HTTP, the mask gate and libwebsockets know one kind of socket. A connection of HTTP/2 has one also
-// without TLS, which meters the client's frames (frame_meter.h).
+// without TLS, which meters the client's frames (frame_meter.h) and tells the client of the end (goaway.h).
 #pragma once
 #include "ws/net/net.h"
 
@@ -15,4 +15,8 @@ int tunnel_open(struct net *n, int fd, enum tunnel_protocol protocol, struct tun
                 int *plain);
 void tunnel_let_go(struct tunnel *t);    // its holder goes; NULL is fine
 void tunnel_took_call(struct tunnel *t); // the server has taken a call of its client; NULL is fine
-void tunnel_stop_all(struct net *n);     // closes all of them; their memory goes as the loop turns
+// Of HTTP/2: sends a GOAWAY as soon as it can (goaway.h). NULL is fine.
+void tunnel_part(struct tunnel *t);
+// The GOAWAY was sent: no further calls come. NULL: false.
+bool tunnel_has_parted(const struct tunnel *t);
+void tunnel_stop_all(struct net *n); // closes all of them; their memory goes as the loop turns

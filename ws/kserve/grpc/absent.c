@@ -19,6 +19,8 @@ int rpc_server_port(const struct rpc_server *g) {
 
 void rpc_server_reloaded(struct rpc_server *g) {}
 
+void rpc_server_part(struct rpc_server *g) {}
+
 bool rpc_server_drain(struct rpc_server *g) {
     return true;
 }

@@ -8,6 +8,7 @@
 #include "ws/kserve/grpc/request.h"
 #include "ws/kserve/infer_outputs.h"
 #include "ws/kserve/kserve.h"
+#include "ws/net/guest.h"
 #include "ws/service.h"
 #include <stdlib.h>
 #include <utlist.h>
@@ -46,6 +47,7 @@ struct stream {
     enum requests requests;
     bool reading;  // a message is on its way
     bool admitted; // its first request was, with the call
+    bool taken;    // its first inference was
 };
 
 // --- decoding ---
@@ -129,6 +131,9 @@ static const struct infer_client_ops infer_ops = {.has_room = has_room, .reply =
 static struct exchange *exchange_new(struct rpc *r, struct infer_request *request,
                                      const struct infer_client_ops *ops) {
     struct exchange *x = calloc(1, sizeof *x);
+    struct stream *s = r->ctx; // of ModelInfer: NULL
+    // Its client cannot make this call elsewhere; a stream's further requests it can.
+    request->promised = guest_port_has_parted(r->port, r->fd) && !(s && s->taken);
     if (x)
         x->infer = infer_new(r->service, r->as.owner->name, request, ops, x);
     else
@@ -282,6 +287,7 @@ static void begin_infer(struct stream *s, struct infer_request *request) {
         return;
     }
     x->stream = s;
+    s->taken = true;
     DL_APPEND(s->exchanges, x);
     s->n_exchanges++;
     infer_begin(x->infer); // may end it at once

@@ -20,8 +20,8 @@
 #define STREAMS_MAX 128 // calls of one connection at once; HTTP/2 makes further calls wait
 #define TICK_MS 1000
 #define FASTEST_PINGS_MS 5000 // clients of gRPC may not ping more often than every 10 s
-// A closing server refuses calls for this time after the last answer, so that clients read UNAVAILABLE instead of a
-// connection that ends, and then cuts the connections that are left.
+// A closing server cuts the connections that are left after this time without a call. A client that reads its GOAWAY
+// has closed its connection by then; gRPC's synchronous clients read nothing between calls.
 #define QUIET_US 1000000
 // A call's message may take RECEIVE_US to arrive, and the time that its longest size takes at this rate.
 #define RECEIVE_US 10000000
@@ -52,7 +52,7 @@ struct rpc_server {
     int64_t busy_us; // since it closes: when it last had a call that it had accepted
     enum {
         SERVING,
-        DRAINING, // calls that are open go on, further ones are refused
+        DRAINING, // calls that are open go on, further ones are refused unless they were promised
         STOPPING, // gRPC closes its connections
         ENDED     // it has closed them
     } state;
@@ -99,6 +99,11 @@ static struct rpc *rpc_of(struct accept *a) {
 static const struct rpc_refusal closing = {GRPC_STATUS_UNAVAILABLE, "the server is shutting down",
                                            0};
 
+// The call was under way when its client was told to make no more. A stream would not end.
+static bool is_promised(const struct rpc *r) {
+    return r->method && !r->method->streams && guest_port_has_parted(r->port, r->fd);
+}
+
 static void take_call(struct accept *a) {
     struct rpc *r = rpc_of(a);
     struct rpc_refusal no = {0};
@@ -109,7 +114,7 @@ static void take_call(struct accept *a) {
     }
     if (r->server->n_rpcs > CALLS_MAX)
         no = (struct rpc_refusal){GRPC_STATUS_RESOURCE_EXHAUSTED, "too many calls are open", 1000};
-    else if (r->server->state != SERVING)
+    else if (r->server->state != SERVING && !is_promised(r))
         no = closing, r->late = true;
     else if (!r->method)
         no = (struct rpc_refusal){GRPC_STATUS_UNIMPLEMENTED, "this method is not served here", 0};
@@ -187,25 +192,29 @@ void rpc_server_reloaded(struct rpc_server *g) {
 
 // gRPC's C core has no call that sends GOAWAY and still answers: from grpc_server_shutdown_and_notify on, it ends each
 // call that a client sent before it read the GOAWAY as CANCELLED, and its own end of a connection is a GOAWAY with
-// INTERNAL_ERROR, which clients report for the calls under way. Clients retry neither. So clients are told by
-// UNAVAILABLE, which they retry, by then at the successor behind the same address:
+// INTERNAL_ERROR, which clients report for the calls under way. Clients retry neither, nor do they retry UNAVAILABLE by
+// default. So the tunnel of a connection sends a GOAWAY (ws/net/goaway.h), behind which gRPC gets no further call:
 //
-//   SERVING -> DRAINING: no new connections; calls that are open go on; calls that still come are UNAVAILABLE
-//           -> STOPPING: connections that are left are cut, before gRPC can say more; its calls are cancelled
-//           -> ENDED
-//
-// A client without a call is not told: it learns from the end of its connection.
+//   SERVING: rpc_server_part: no new connections, GOAWAY to each client; calls that had come are served
+//   -> DRAINING: streams end; calls of a client that could not be told yet are UNAVAILABLE
+//   -> STOPPING: connections that are left are cut, before gRPC can say more; its calls are cancelled
+//   -> ENDED
 
 static void on_ended(struct event *e, bool ok) {
     struct rpc_server *g = (struct rpc_server *)((char *)e - offsetof(struct rpc_server, ended));
     g->state = ENDED;
 }
 
+void rpc_server_part(struct rpc_server *g) {
+    if (!g || g->state != SERVING) return;
+    guest_port_stop_listening(g->port);
+    guest_port_part(g->port);
+}
+
 static void begin_drain(struct rpc_server *g) {
     struct rpc *r, *next;
     g->state = DRAINING;
     g->busy_us = net_now_us();
-    guest_port_stop_listening(g->port);
     DL_FOREACH_SAFE(g->rpcs, r, next)
     if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
 }

@@ -12,8 +12,12 @@ int rpc_server_open(struct rpc_server **out, struct service *s, struct err *err)
 int rpc_server_start(struct rpc_server *g, struct err *err);
 int rpc_server_port(const struct rpc_server *g); // 0: there is none. g may be NULL, here and below
 void rpc_server_reloaded(struct rpc_server *g);  // tokens were read again
-// Stops listening. Open calls go on, and streams end with their last answer; calls that still come get UNAVAILABLE. Call
-// it again every few ms until it returns true: no accepted call is open, and no connection, or for a second.
+// The server was told to end: stops listening, and tells each client by GOAWAY to make further calls elsewhere. Calls that
+// were under way by then are served.
+void rpc_server_part(struct rpc_server *g);
+// Behind rpc_server_part. Streams end with their last answer; calls that still come, from clients that could not be told,
+// get UNAVAILABLE. Call it again every few ms until it returns true: no accepted call is open, and no connection, or for a
+// second.
 bool rpc_server_drain(struct rpc_server *g);
 void rpc_server_stop(struct rpc_server *g);  // cuts connections, cancels open calls, waits for gRPC
 void rpc_server_close(struct rpc_server *g); // after the loop has closed its handles
