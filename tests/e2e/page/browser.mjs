@@ -59,7 +59,7 @@ async function launch() {
 
 /** The browser ends behind the last file of the process (together.mjs). What a test leaves in it is removed behind that test
  * (tabs.mjs), so the next file takes over the renderer process as well. */
-async function closeBrowser() {
+export async function closeBrowser() {
   await browser?.close();
   browser = contexts = undefined;
   if (home) rmSync(home, { recursive: true, force: true });
