@@ -54,6 +54,11 @@ test('a note that all of its marks have as a hint is cut', () => {
   assert.ok(markup(`${'[^1] '.repeat(1000)}\n\n[^1]: ${'n'.repeat(10000)}`).length < 400000);
 });
 
+test('a block that costs too much leaves the others as they are', () => {
+  const drawn = markup(`**before**\n\n${'*a_'.repeat(9000)}\n\nAfter, **bold** and _slanted_.\n\n${'*a_'.repeat(9000)}\n\n- **last**`);
+  for (const part of ['<strong>before</strong>', '<strong>bold</strong>', '<em>slanted</em>', '<strong>last</strong>']) assert.ok(drawn.includes(part), part);
+});
+
 test('what lies too deep inside each other stays text, and costs no stack', () => {
   for (const [mark, tag] of [['> ', '<blockquote>'], ['- ', '<ul>'], ['<details>\n', '<details>'], ['[^1]: ', '<ul class="notes">']]) {
     const found = markup(`${mark.repeat(3000)}x`).split(tag).length - 1;

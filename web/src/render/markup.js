@@ -2,7 +2,7 @@
 // GitHub Markdown to markup, block by block. HTML is shown as text, but for line breaks, <sub>, <sup>, <kbd> and
 // <details>, and images as links, so that the page fetches nothing by itself. markdown.js makes elements of the markup,
 // by the sanitiser. Needs no document.
-import { Marked, Tokenizer } from 'marked';
+import { Lexer, Marked, Tokenizer } from 'marked';
 import { details } from './details.js';
 import { footnotes } from './footnotes.js';
 import { maths } from './maths.js';
@@ -30,14 +30,18 @@ const nested = (kind) =>
     return nest(() => /** @type {any} */ (Tokenizer.prototype[kind]).call(this, src));
   };
 
-const WORK = 200000; // characters that the search for emphasis may look at: a model that repeats "*a_" would cost seconds
-const WORK_EACH = 20; // and more for each character of the text
-let work = 0;
+// How many characters the search for emphasis may look at: a model that repeats "*a_" would cost seconds. Each block has
+// some of its own for each of its characters; a text has more for the first blocks that need it.
+const WORK = 200000;
+const WORK_EACH = 20;
+let ofText = 0;
+let ofBlock = 0;
 
 /** Emphasis; without it the marks are text. @this {Tokenizer} @param {string} src @param {string} masked @param {string} [before] @returns {any} */
 function emStrong(src, masked, before) {
-  work -= src.length;
-  return work > 0 ? Tokenizer.prototype.emStrong.call(this, src, masked, before) : undefined;
+  if (ofBlock >= src.length) ofBlock -= src.length;
+  else ofText -= src.length;
+  return ofText > 0 ? Tokenizer.prototype.emStrong.call(this, src, masked, before) : undefined;
 }
 
 /** Markup that an answer may have: it has no attributes. */
@@ -75,8 +79,15 @@ const marked = new Marked({
 
 /** The blocks of a text. @param {string} text @returns {Token[] & {links: Record<string, any>}} */
 export function blocksOf(text) {
-  work = WORK + WORK_EACH * text.length;
-  return /** @type {any} */ (marked.lexer(text));
+  const lexer = new Lexer(marked.defaults);
+  lexer.blockTokens(text.replace(/\r\n|\r/g, '\n'), lexer.tokens);
+  ofText = WORK;
+  for (const { src, tokens } of lexer.inlineQueue) {
+    ofBlock = WORK_EACH * src.length;
+    if (ofText <= 0) ofText = 1; // spent by a block before: what this one has of its own is enough for usual text
+    lexer.inlineTokens(src, tokens);
+  }
+  return /** @type {any} */ (lexer.tokens);
 }
 
 /** Whether a block of code has met its closing fence (indented code has none). @param {Token} token */
