@@ -265,6 +265,10 @@ static const struct model_config qwen3_base = {LLAMA_SWITCHES,
     .embed = "model.embed_tokens", .final_norm = "model.norm", .head = "lm_head",                  \
     .layers = "model.layers", .o = "self_attn.o_proj", .down = (DOWN)
 #define TRUNK_TENSORS TRUNK_TENSORS_OF("mlp.down_proj")
+// Norms before the sub-layers, and q, k, v each a tensor.
+#define PRE_NORM_TENSORS                                                                           \
+    .attn_norm = "input_layernorm", .ffn_norm = "post_attention_layernorm",                        \
+    .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
 static const struct family_keys phi3_keys = {LLAMA_KEYS, .rotary_part = 1};
 static const struct family_tensors phi3_tensors = {
     TRUNK_TENSORS,
@@ -292,11 +296,7 @@ static const struct model_config smollm3_base = {LLAMA_SWITCHES, .tied_head = tr
 static const struct family_keys granite_hybrid_keys = {LLAMA_KEYS_OF("shared_intermediate_size")};
 static const struct family_tensors granite_hybrid_tensors = {
     TRUNK_TENSORS_OF("shared_mlp.output_linear"),
-    .attn_norm = "input_layernorm",
-    .ffn_norm = "post_attention_layernorm",
-    .q = "self_attn.q_proj",
-    .k = "self_attn.k_proj",
-    .v = "self_attn.v_proj",
+    PRE_NORM_TENSORS,
     .gate_up = "shared_mlp.input_linear",
 };
 
@@ -315,11 +315,7 @@ static const struct family_tensors glm4_tensors = {
 // GLM-4 as first published (glm-4-9b, glm-edge): without the norms of GLM-4-0414 behind the sub-layers.
 static const struct family_tensors glm_tensors = {
     TRUNK_TENSORS,
-    .attn_norm = "input_layernorm",
-    .ffn_norm = "post_attention_layernorm",
-    .q = "self_attn.q_proj",
-    .k = "self_attn.k_proj",
-    .v = "self_attn.v_proj",
+    PRE_NORM_TENSORS,
     .gate_up = "mlp.gate_up_proj",
 };
 static const struct model_config glm_base = {

@@ -21,7 +21,7 @@ void guest_port_took_call(struct guest_port *g, int fd);
 struct peer *guest_port_peer(const struct guest_port *g, int fd);
 void guest_port_stop_listening(struct guest_port *g);
 
-// Each client is told by GOAWAY that its connection takes no further calls (goaway.h).
+// Sends each client a GOAWAY (goaway.h): it makes no further call on this connection.
 void guest_port_part(struct guest_port *g);
 // Whether the client of a descriptor was told: it makes all calls that have not come by now on another connection.
 bool guest_port_has_parted(const struct guest_port *g, int fd);
