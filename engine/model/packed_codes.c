@@ -42,6 +42,8 @@ void packed_codes(const struct matrix *m, const struct strip *s, int64_t r, int6
         at += r * (m->cols / 2);
         for (int64_t k = 0; k < n; k++) out[k] = at[(first + k) / 2] >> ((first + k) % 2 * 4) & 15;
         return;
+    case CODES_BNB: // has no strips
+        return;
     case CODES_I8:
     case CODES_E4M3:
         memcpy(out, at + r * m->cols + first, (size_t)n);

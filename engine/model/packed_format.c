@@ -66,6 +66,15 @@ static int read_auto_round(const cJSON *q, enum packed_format *out, struct err *
                   err);
 }
 
+static int read_bitsandbytes(const cJSON *q, enum packed_format *out, struct err *err) {
+    const char *type = "nf4";
+    TRY(json_get_string(q, "bnb_4bit_quant_type", &type, err));
+    if (strcmp(type, "nf4") != 0 && strcmp(type, "fp4") != 0)
+        return refuse("bitsandbytes", type, "are the types nf4 and fp4", err);
+    *out = PACKED_BNB;
+    return 0;
+}
+
 static bool is_one_of(const char *name, const char *const *known, size_t n) {
     for (size_t i = 0; i < n; i++)
         if (strcmp(name, known[i]) == 0) return true;
@@ -78,7 +87,7 @@ static int read_compressed(const cJSON *q, enum packed_format *out, struct err *
     static const char *const floats[] = {"float-quantized", "naive-quantized"};
     static const char *const packed[] = {
         "pack-quantized",  "int-quantized",   "nvfp4-pack-quantized", "mxfp4-pack-quantized",
-        "mixed-precision", "float-quantized", "naive-quantized"};
+        "mixed-precision", "float-quantized", "naive-quantized",      "mxfp8-quantized"};
     const char *format = NULL;
     const cJSON *groups = json_member(q, "config_groups"), *group;
     TRY(json_get_string(q, "format", &format, err));
@@ -87,7 +96,7 @@ static int read_compressed(const cJSON *q, enum packed_format *out, struct err *
     if (!IS_ONE_OF(format, packed))
         return refuse("compressed-tensors", format,
                       "are pack-quantized, int-quantized, float-quantized, nvfp4-pack-quantized, "
-                      "mxfp4-pack-quantized and mixed-precision",
+                      "mxfp4-pack-quantized, mxfp8-quantized and mixed-precision",
                       err);
     cJSON_ArrayForEach(group, groups) {
         const char *own = json_string(group, "format");
@@ -107,7 +116,10 @@ int packed_format_read(const cJSON *config, enum packed_format *out, struct err 
     const cJSON *q = quantization_of(config);
     const char *method = json_string(q, "quant_method"), *algo = json_string(q, "quant_algo");
     *out = PACKED_NONE;
+    if (!method && (json_member(q, "load_in_4bit") || json_member(q, "load_in_8bit")))
+        method = "bitsandbytes"; // whose first configurations did not name it
     if (!method) return 0;
+    if (strcmp(method, "bitsandbytes") == 0) return read_bitsandbytes(q, out, err);
     if (strcmp(method, "awq") == 0) return read_awq(q, out, err);
     if (strcmp(method, "gptq") == 0) return read_gptq(q, out, err);
     if (strcmp(method, "auto-round") == 0 || strcmp(method, "intel/auto-round") == 0)

@@ -36,8 +36,11 @@ static bool is_in_order(const struct packed_tensors *p, const struct matrix *m) 
 bool packed_tensors_groups(const struct packed_tensors *p, const struct tensor *t,
                            struct group_format *out) {
     const struct matrix *m = &p->matrices[t - p->own];
-    *out = (struct group_format){.bits = m->bits, .group = group_of(m), .scale = scale_kind(m)};
-    if (out->group == 0 || m->kind == CODES_E4M3) return false;
+    *out = (struct group_format){.bits = m->bits};
+    if (m->kind == CODES_BNB || m->kind == CODES_E4M3) return false;
+    out->group = group_of(m);
+    if (out->group == 0) return false;
+    out->scale = scale_kind(m);
     if (m->order && !is_in_order(p, m)) return false;
     if (m->kind == CODES_E2M1) {
         out->bits = 4;

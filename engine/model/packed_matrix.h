@@ -1,6 +1,6 @@
 // What packed_tensors.c and packed_groups.c share: a packed matrix, and its parts in memory.
 #pragma once
-#include "engine/model/packed_tensors.h"
+#include "engine/model/packed_bnb.h"
 
 #define FP8_BLOCK 128
 
@@ -10,7 +10,8 @@ enum code_kind {
     CODES_INTEGERS, // (N, K b / 32) words, each code 2^(b-1) above its value
     CODES_E2M1,     // (N, K / 2) bytes, the even element in the low half
     CODES_I8,       // (N, K) bytes
-    CODES_E4M3      // (N, K) bytes
+    CODES_E4M3,     // (N, K) bytes
+    CODES_BNB       // bitsandbytes' 4 bits: bnb has all else
 };
 
 struct matrix {
@@ -24,6 +25,8 @@ struct matrix {
     int zero_plus;      // added to stored zeros
     const struct tensor *codes, *scales;
     const struct tensor *zeros, *order, *global; // NULL: none; order: the group of each column
+    struct bnb_matrix *bnb;                      // owned; of CODES_BNB
+    float scale_by;                              // of stored scales
     bool divides;                                // by global; else multiplies
     bool scales_across;                          // scales are (groups, rows)
 };

@@ -158,7 +158,8 @@ static int find_bytes(struct finding *f, struct matrix *m) {
         m->groups = s->shape[1];
     } else
         return misfit(f, m, "its scales have another shape");
-    if (!is_float(s)) return misfit(f, m, "its scales are of another type");
+    if (!is_float(s) && !(s->dtype == DTYPE_U8 && m->kind == CODES_E4M3))
+        return misfit(f, m, "its scales are of another type");
     return m->kind == CODES_I8 ? find_byte_zeros(f, m) : 0;
 }
 
@@ -183,7 +184,7 @@ static int find_matrix(struct finding *f, struct matrix *m, const struct tensor 
     m->codes = codes;
     if (strcmp(suffix, "qweight") == 0) return find_qweight(f, m);
     part(f, m->stem, suffix);
-    m->scales = part(f, m->stem, "weight_scale");
+    m->scales = part(f, m->stem, f->format == PACKED_BNB ? "SCB" : "weight_scale");
     if (!m->scales) m->scales = part(f, m->stem, "weight_scale_inv");
     if (!m->scales) return misfit(f, m, "it has no scales");
     if (codes->n_dims != 2) return misfit(f, m, "its codes are no matrix");
@@ -229,17 +230,62 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
     return 0;
 }
 
+// bitsandbytes' 4 bits, or its 8 bits. The layouts of 8 bits that older versions stored are other orders of columns.
+static int find_bnb(struct packed_tensors *p, struct finding *f, struct matrix *m,
+                    const struct tensor *codes, struct tensor *shown) {
+    struct bnb_parts parts = {.codes = codes};
+    const struct tensor *order;
+    uint8_t layout = 0;
+    if (codes->dtype == DTYPE_I8) {
+        m->scale_by = 1 / 127.0f;
+        order = part(f, m->stem, "weight_format");
+        if (order && order->bytes == 1)
+            TRY(p->reader.read(p->reader.ctx, order, 0, &layout, 1, f->err));
+        if (layout != 0 || (order && order->bytes != 1))
+            return misfit(f, m, "its weight_format is not 0, rows");
+        return find_matrix(f, m, codes, "weight");
+    }
+    part(f, m->stem, "weight");
+    m->kind = CODES_BNB;
+    parts.state = part(f, m->stem, "weight." BNB_STATE "nf4");
+    if (!parts.state) parts.state = part(f, m->stem, "weight." BNB_STATE "fp4");
+    parts.map = part(f, m->stem, "weight.quant_map");
+    parts.absmax = part(f, m->stem, "weight.absmax");
+    parts.nested_absmax = part(f, m->stem, "weight.nested_absmax");
+    parts.nested_map = part(f, m->stem, "weight.nested_quant_map");
+    if (!parts.state) return misfit(f, m, "it has no quant_state of nf4 or fp4");
+    return bnb_matrix_open(&m->bnb, &parts, shown, p->reader, f->err);
+}
+
 static bool is_blocks(const struct tensor *t) {
     const size_t n = strlen(t->name), m = strlen(BLOCKS);
     return t->dtype == DTYPE_U8 && t->n_dims == 4 && t->shape[3] == BLOCK_VALUES / 2 && n > m &&
            strcmp(t->name + n - m, BLOCKS) == 0;
 }
 
+// Codes of 4 bits may be stored as numbers of any type.
+static bool has_bnb_state(const struct finding *f, const struct tensor *t) {
+    char name[NAME_MAX_BYTES];
+    const size_t n = (size_t)snprintf(name, sizeof name, "%s." BNB_STATE, t->name);
+    size_t from = 0, end = f->n; // the first name that is not before it
+    while (from < end) {
+        const size_t mid = (from + end) / 2;
+        if (strcmp(f->stored[mid]->name, name) < 0)
+            from = mid + 1;
+        else
+            end = mid;
+    }
+    return n < sizeof name && from < f->n && strncmp(f->stored[from]->name, name, n) == 0;
+}
+
 // Whether a stored tensor is the codes of a packed matrix; *suffix: of its name.
-static bool is_codes(const struct tensor *t, const char **suffix) {
+static bool is_codes(const struct finding *f, const struct tensor *t, const char **suffix) {
     const char *dot = strrchr(t->name, '.');
     if (!dot) return false;
     *suffix = dot + 1;
+    if (f->format == PACKED_BNB)
+        return strcmp(*suffix, "weight") == 0 &&
+               (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || has_bnb_state(f, t));
     if (strcmp(*suffix, "qweight") == 0 || strcmp(*suffix, "weight_packed") == 0) return true;
     return strcmp(*suffix, "weight") == 0 && t->n_dims == 2 &&
            (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3);
@@ -254,6 +300,7 @@ static int begin_matrix(struct packed_tensors *p, const char *stem, size_t n, st
     p->own[p->n_matrices++] =
         (struct tensor){.name = name, .dtype = DTYPE_F32}; // close releases both
     m->block_rows = 1;
+    m->scale_by = 1;
     return m->stem && name ? 0 : err_set(err, E_NOMEM, "no memory for the names of matrices");
 }
 
@@ -277,7 +324,9 @@ static int add_matrix(struct packed_tensors *p, struct finding *f, const struct 
     struct matrix *m = &p->matrices[p->n_matrices];
     struct tensor *t = &p->own[p->n_matrices];
     TRY(begin_matrix(p, codes->name, (size_t)(suffix - 1 - codes->name), f->err));
-    TRY(find_matrix(f, m, codes, suffix));
+    if (f->format == PACKED_BNB) TRY(find_bnb(p, f, m, codes, t));
+    if (m->kind == CODES_BNB) return 0;
+    if (f->format != PACKED_BNB) TRY(find_matrix(f, m, codes, suffix));
     TRY(settle(f, m, p->reader));
     t->n_dims = 2;
     t->shape[0] = m->rows;
@@ -291,7 +340,7 @@ static int find_all(struct packed_tensors *p, struct finding *f) {
         const char *suffix;
         if (is_blocks(f->stored[i]))
             TRY(add_blocks(p, f, f->stored[i]));
-        else if (is_codes(f->stored[i], &suffix))
+        else if (is_codes(f, f->stored[i], &suffix))
             TRY(add_matrix(p, f, f->stored[i], suffix));
     }
     for (size_t i = 0; i < f->n; i++)
@@ -330,6 +379,7 @@ void packed_tensors_close(struct packed_tensors *p) {
     for (size_t i = 0; i < p->n_matrices; i++) {
         free((char *)(uintptr_t)p->own[i].name);
         free((char *)(uintptr_t)p->matrices[i].stem);
+        bnb_matrix_close(p->matrices[i].bnb);
     }
     free(p->own);
     free(p->matrices);
@@ -417,7 +467,7 @@ static int read_scales(const struct packed_tensors *p, const struct matrix *m, s
         for (int64_t g = 0; rc == 0 && g < m->groups; g++) {
             int64_t i =
                 m->scales_across ? g * m->rows + r : (r - (some ? first : 0)) * m->groups + g;
-            float v = scale_value(t, bytes, (size_t)i);
+            float v = scale_value(t, bytes, (size_t)i) * m->scale_by;
             s->scales[(r - first) * m->groups + g] = v;
             if (!isfinite(v))
                 rc =
@@ -518,6 +568,7 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
     const size_t row_bytes = (size_t)m->cols * sizeof(float);
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "a read past the matrix '%s'", t->name);
+    if (m->kind == CODES_BNB) return bnb_matrix_read(m->bnb, offset, out, n, err);
     float *row = malloc(row_bytes + (size_t)m->cols); // and its codes
     int rc = row ? 0 : err_set(err, E_NOMEM, "no memory for a row of '%s'", t->name);
     for (char *to = out; rc == 0 && n > 0;) {

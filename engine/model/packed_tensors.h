@@ -10,7 +10,9 @@
 //   STEM_blocks, U8               gpt-oss: MXFP4 of all experts of a layer, (E, N, K / 32, 16), and STEM_scales; the
 //                                 matrix is (E, N, K)
 //   STEM.weight, U8               ModelOpt NVFP4: weight_scale_2
-//   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats or is int-quantized
+//   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats, is int-quantized or mxfp8-quantized
+//   STEM.weight, I8, STEM.SCB     bitsandbytes' LLM.int8(): a row's largest magnitude, 127 times its scale
+//   STEM.weight with quant_state  bitsandbytes' 4 bits (packed_bnb.h), shown in the dtype that they widen to
 //
 // What a tensor is, its own parts decide, not the lists of modules in config.json.
 #pragma once
@@ -24,6 +26,7 @@ enum packed_format { // of quantization_config
     PACKED_AWQ,
     PACKED_GPTQ,    // version 1: zeros are stored as z - 1
     PACKED_GPTQ_V2, // zeros are stored as they are
+    PACKED_BNB,     // bitsandbytes
     PACKED_OTHER    // compressed-tensors, ModelOpt, MXFP4 of gpt-oss
 };
 // config.json's quantization_config, or compression_config, its name in older versions of compressed-tensors. NULL: it

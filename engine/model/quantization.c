@@ -160,7 +160,7 @@ int quantization_read(struct model_config *c, const cJSON *json, struct err *err
     enum packed_format packed;
     static const char known[] =
         MODEL_INT8_METHOD " (parley quantize), fp8, fbgemm_fp8, compressed-tensors, awq, gptq, "
-                          "auto-round, mxfp4 and modelopt";
+                          "auto-round, bitsandbytes, mxfp4 and modelopt";
     if (!q || cJSON_IsNull(q) || cJSON_IsFalse(q)) return 0;
     if (!cJSON_IsObject(q)) return err_set(err, E_FORMAT, "'quantization_config' is not an object");
     TRY(packed_format_read(json, &packed, err));

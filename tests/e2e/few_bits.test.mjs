@@ -95,6 +95,45 @@ const fp4 = ({ group, global }) => (N, K) => {
   return { parts, values: grid(N * K, (i) => e2m1(q[i]) * scale(Math.floor(i / K) * G + Math.floor(i % K / group))) };
 };
 
+/** e4m3 with a scale e8m0 for 32 columns. */
+const mxfp8 = (N, K) => {
+  const G = K / 32, q = Uint8Array.from(grid(N * K, () => draw(2) << 7 | draw(0x48))), s = Uint8Array.from(grid(N * G, () => 121 + draw(3)));
+  return { parts: { weight: ['F8_E4M3', [N, K], Buffer.from(q.buffer)], weight_scale: ['U8', [N, G], Buffer.from(s.buffer)] },
+    values: grid(N * K, (i) => e4m3(q[i]) * 2 ** (s[Math.floor(i / K) * G + Math.floor(i % K / 32)] - 127)) };
+};
+
+/** To the nearest number with `bits` bits less behind the point than F32 has. */
+const shorter = (x, bits) => { view.setFloat32(0, x); const b = view.getUint32(0), half = 2 ** (bits - 1); view.setUint32(0, (b + half - 1 + (b >>> bits & 1)) >>> bits << bits); return view.getFloat32(0); };
+const ROUND = { bfloat16: (x) => shorter(x, 16), float16: (x) => shorter(x, 13), float32: Math.fround };
+const NF4 = [-1, -0.6961928, -0.52507305, -0.39491749, -0.28444138, -0.18477343, -0.09105004, 0, 0.0795803, 0.1609302, 0.2461123, 0.33791524, 0.44070983, 0.562617, 0.72295684, 1];
+const HALF = [0, 1 / 192, 2 / 3, 1, 1 / 3, 1 / 2, 1 / 6, 1 / 4], FP4 = HALF.concat(HALF.map((x) => -x));
+
+/** bitsandbytes' 4 bits: blocks of values in the matrix's order, whatever rows they cross. nested: scales in 8 bits. */
+const bnb4 = ({ type = 'nf4', block = 64, dtype = 'float32', nested = 0, storage = 'U8' } = {}) => (N, K) => {
+  const n = N * K, B = Math.ceil(n / block), map = (type === 'nf4' ? NF4 : FP4).map(Math.fround), q = grid(n, () => draw(16));
+  const codes = Uint8Array.from(grid(Math.ceil(n / 2), (i) => q[2 * i] << 4 | (q[2 * i + 1] ?? 0)));
+  const state = { quant_type: type, blocksize: block, dtype, shape: [N, K] }, parts = { 'weight.quant_map': ['F32', [16], f32Bytes(map)] };
+  let absmax = grid(B, () => Math.fround(half().value / 8));
+  if (!nested) parts['weight.absmax'] = ['F32', [B], f32Bytes(absmax)];
+  else {
+    const offset = 0.0234375, numbers = grid(256, (i) => Math.fround((i - 127) / 128)), outer = grid(Math.ceil(B / nested), () => Math.fround(0.01 + draw(10) / 1000)), bytes = Uint8Array.from(grid(B, () => draw(256)));
+    absmax = grid(B, (i) => Math.fround(Math.fround(numbers[bytes[i]] * outer[Math.floor(i / nested)]) + offset));
+    Object.assign(state, { nested_blocksize: nested, nested_dtype: 'float32', nested_offset: offset });
+    Object.assign(parts, { 'weight.absmax': ['U8', [B], Buffer.from(bytes)], 'weight.nested_absmax': ['F32', [outer.length], f32Bytes(outer)], 'weight.nested_quant_map': ['F32', [256], f32Bytes(numbers)] });
+  }
+  const text = Buffer.from(JSON.stringify(state)), wide = storage === 'U8' ? 1 : 2;
+  parts.weight = [storage, [codes.length / wide, 1], Buffer.from(codes)];
+  parts[`weight.quant_state.bitsandbytes__${type}`] = ['U8', [text.length], text];
+  return { parts, values: q.map((c, i) => ROUND[dtype](Math.fround(map[c] * absmax[Math.floor(i / block)]))) };
+};
+
+/** bitsandbytes' LLM.int8(): a byte a value, and 127 times each row's scale. */
+const bnb8 = (N, K) => {
+  const s = grid(N, () => Math.fround(half().value * 8)), q = Int8Array.from(grid(N * K, () => draw(255) - 127));
+  return { parts: { weight: ['I8', [N, K], Buffer.from(q.buffer)], SCB: ['F32', [N], f32Bytes(s)], weight_format: ['U8', [], Buffer.from([0])] },
+    values: grid(N * K, (i) => q[i] * s[Math.floor(i / K)] / 127) };
+};
+
 // --- folders --------------------------------------------------------------------------------------------------------
 
 const run = (...args) => spawnSync(parley, args, { encoding: 'utf8' });
@@ -142,6 +181,7 @@ const ct = (format, groups, more) => ({ quantization_config: { quant_method: 'co
 const ints = (weights) => ({ group_0: { targets: ['Linear'], weights: { num_bits: 4, type: 'int', symmetric: true, dynamic: false, ...weights } } });
 const gptqConfig = (bits, group_size, more) => ({ quantization_config: { quant_method: 'gptq', bits, group_size, desc_act: false, sym: false, ...more } });
 const awqConfig = (group_size, more) => ({ quantization_config: { quant_method: 'awq', bits: 4, group_size, version: 'gemm', zero_point: true, ...more } });
+const bnbConfig = (more) => ({ quantization_config: { quant_method: 'bitsandbytes', _load_in_4bit: true, load_in_4bit: true, load_in_8bit: false, bnb_4bit_quant_type: 'nf4', bnb_4bit_quant_storage: 'uint8', llm_int8_skip_modules: ['lm_head'], ...more } });
 const scattered = (k, G) => (k * 7 + (k >> 3)) % G;
 const mixed = (stem) => /layers\.0\..*(q|k|v)_proj$/.test(stem) ? packed({ bits: 8, group: 64 }) : /layers\.0\.mlp\.down_proj$/.test(stem) ? fp4({ group: 16, global: 'divided' })
   : /layers\.1\.mlp\.(gate|up)_proj$/.test(stem) ? fp8({ strategy: 'channel', type: 'BF16' }) : /layers\.1\.self_attn\.o_proj$/.test(stem) && packed({ group: 32, zeros: true });
@@ -176,6 +216,13 @@ const forms = {
   'NVFP4, odd rows': { config: odd, q: ct('nvfp4-pack-quantized', ints({ type: 'float', strategy: 'tensor_group', group_size: 16 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'divided' }) },
   'NVFP4 of ModelOpt, odd rows': { config: odd, q: { quantization_config: { quant_method: 'modelopt', quant_algo: 'NVFP4', exclude_modules: ['lm_head', '*down_proj'] } }, choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'times' }) },
   'MXFP4, odd rows': { config: odd, q: ct('mxfp4-pack-quantized', ints({ type: 'float', strategy: 'group', group_size: 32 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 32 }) },
+  'MXFP8': { q: ct('mxfp8-quantized', ints({ num_bits: 8, type: 'float', strategy: 'group', group_size: 32, scale_dtype: 'torch.uint8' })), choose: inLayers(mxfp8) },
+  'bitsandbytes nf4 with double quantisation, to bf16': { q: bnbConfig({ bnb_4bit_use_double_quant: true }), choose: inLayers(bnb4({ dtype: 'bfloat16', nested: 256 })) },
+  'bitsandbytes nf4, blocks over rows, to f16': { config: odd, q: bnbConfig(), choose: inLayers(bnb4({ dtype: 'float16' })) },
+  'bitsandbytes fp4 in blocks of 128': { q: bnbConfig({ bnb_4bit_quant_type: 'fp4' }), choose: inLayers(bnb4({ type: 'fp4', block: 128 })) },
+  'bitsandbytes nf4 stored as bf16 numbers, some layers skipped': { q: bnbConfig({ bnb_4bit_quant_storage: 'bfloat16' }), choose: (stem) => !/layers.1.mlp/.test(stem) && inLayers(bnb4({ storage: 'BF16', dtype: 'bfloat16', nested: 64 }))(stem) },
+  'bitsandbytes in 8 bits, odd rows': { config: odd, q: bnbConfig({ load_in_4bit: false, _load_in_4bit: false, load_in_8bit: true }), choose: inLayers(bnb8) },
+  'bitsandbytes without its name': { q: { quantization_config: { load_in_4bit: true, bnb_4bit_quant_type: 'nf4' } }, choose: inLayers(bnb4({ nested: 256 })) },
   'several groups by regular expressions, and an ignore list': { q: ct('mixed-precision', {
     a: { targets: ['re:.*layers\\.0\\..*(q|k|v)_proj$'], format: 'pack-quantized', weights: { num_bits: 8, type: 'int', strategy: 'group', group_size: 64 } },
     b: { targets: ['model.layers.0.mlp.down_proj'], format: 'nvfp4-pack-quantized', weights: { num_bits: 4, type: 'float', strategy: 'tensor_group', group_size: 16 } },
@@ -188,7 +235,7 @@ const forms = {
 };
 
 /** One of each family of formats: `make test` has these. */
-const SHORT = ['AWQ, groups of 32', 'GPTQ, groups of 32, acts in order', 'integers of 4 bits, groups of 64, asymmetric', 'fp8 blocks, rows and columns that 128 does not divide', 'NVFP4, odd rows'];
+const SHORT = ['AWQ, groups of 32', 'GPTQ, groups of 32, acts in order', 'integers of 4 bits, groups of 64, asymmetric', 'fp8 blocks, rows and columns that 128 does not divide', 'NVFP4, odd rows', 'bitsandbytes nf4, blocks over rows, to f16'];
 for (const [name, form] of Object.entries(forms))
   shortIf(SHORT.includes(name))(`few bits: ${name}`, (t) => {
     const { plain, few } = pair(t, form), a = logits(plain), b = logits(few);
@@ -205,7 +252,7 @@ const change = (part, f) => (tensors) => tensors.map((tensor) => tensor[0].endsW
 const fill = (data, bytes) => { const out = Buffer.from(data); for (let i = 0; i < out.length; i++) out[i] = bytes[i % bytes.length]; return out; };
 const filled = (part, bytes) => change(part, (tensor) => { tensor[3] = fill(tensor[3], bytes); return tensor; });
 const shaped = (part, shape, bytes) => change(part, (tensor) => { tensor[2] = shape; tensor[3] = tensor[3].subarray(0, bytes); return tensor; });
-const down = '0.mlp.down_proj', q4 = forms['integers of 4 bits, groups of 32'], zero4 = forms['integers of 4 bits, groups of 64, asymmetric'], ordered = forms['GPTQ, groups of 32, acts in order'];
+const down = '0.mlp.down_proj', q4 = forms['integers of 4 bits, groups of 32'], nf4 = forms['bitsandbytes nf4 with double quantisation, to bf16'], zero4 = forms['integers of 4 bits, groups of 64, asymmetric'], ordered = forms['GPTQ, groups of 32, acts in order'];
 const refused = [
   [q4, filled(`${down}.weight_scale`, [0xc0, 0x7f]), /down_proj\.weight_scale' holds a scale that is infinite or no number/],
   [q4, shaped(`${down}.weight_scale`, [256, 0], 0), /down_proj\.weight': .*(impossible shape|another shape)/],
@@ -221,6 +268,14 @@ const refused = [
   [forms['NVFP4 of ModelOpt, odd rows'], filled('0.mlp.up_proj.weight_scale_2', [0, 0, 0x80, 0x7f]), /up_proj\.weight_scale_2' is inf/],
   [forms['NVFP4, odd rows'], filled('0.mlp.up_proj.weight_global_scale', [0]), /up_proj\.weight_global_scale' is 0/],
   [forms['MXFP4, odd rows'], filled('0.mlp.up_proj.weight_scale', [0xff]), /up_proj\.weight_scale' holds a scale that is infinite/],
+  [nf4, (tensors) => tensors.filter(([name]) => !name.endsWith(`${down}.weight.absmax`)), /down_proj\.weight': its absmax has another shape or type/],
+  [nf4, (tensors) => tensors.filter(([name]) => !name.endsWith(`${down}.weight.quant_state.bitsandbytes__nf4`)), /down_proj\.weight': it has no quant_state of nf4 or fp4/],
+  [nf4, (tensors) => tensors.filter(([name]) => !name.endsWith(`${down}.weight.nested_absmax`)), /down_proj\.weight': its nested_absmax has another shape or type/],
+  [nf4, filled(`${down}.weight.quant_map`, [0, 0, 0xc0, 0x7f]), /down_proj\.weight\.quant_map' holds a number that is infinite or none/],
+  [nf4, filled(`${down}.weight.quant_state.bitsandbytes__nf4`, [0x7b]), /down_proj\.weight': its quant_state is no JSON object/],
+  [nf4, shaped(`${down}.weight`, [128, 1], 128), /down_proj\.weight': its codes do not fill the shape of its quant_state/],
+  [forms['bitsandbytes in 8 bits, odd rows'], filled(`${down}.weight_format`, [1]), /down_proj\.weight': its weight_format is not 0, rows/],
+  [{ ...nf4, q: bnbConfig({ bnb_4bit_quant_type: 'nf3' }) }, (tensors) => tensors, /nf3; known are the types nf4 and fp4/],
   [{ ...ordered, q: gptqConfig(3, 32) }, (tensors) => tensors, /other than 4 or 8 bits; known are 4 and 8/],
   [{ ...q4, q: awqConfig(32, { version: 'gemv' }) }, (tensors) => tensors, /gemv; known is version gemm/],
   [{ ...q4, q: ct('marlin-24', ints({})) }, (tensors) => tensors, /marlin-24; known are/],

@@ -53,6 +53,12 @@ static void formats_are_known_or_refused_by_name(void **state) {
         {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:marlin\"}",
          E_UNSUPPORTED, "auto_round:marlin"},
         {"{\"quant_method\":\"mxfp4\"}", PACKED_OTHER, NULL},
+        {"{\"quant_method\":\"compressed-tensors\",\"format\":\"mxfp8-quantized\"}", PACKED_OTHER,
+         NULL},
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", PACKED_BNB, NULL},
+        {"{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"fp4\"}", PACKED_BNB, NULL},
+        {"{\"quant_method\":\"bitsandbytes\",\"bnb_4bit_quant_type\":\"int4\"}", E_UNSUPPORTED,
+         "int4"},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4\"}", PACKED_OTHER, NULL},
         {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"W4A8_AWQ\"}", E_UNSUPPORTED, "W4A8_AWQ"},
     };
