@@ -23,7 +23,7 @@ static void on_started(struct session *s, struct turn *t, const struct engine_ev
     struct sessions *ss = s->service;
     bool goes_on = t->engine_started_us; // with another instance
     t->engine_started_us = e->time_us;
-    t->begun = true;
+    turn_set(t, TURN_RUNNING);
     if (goes_on) return;
     t->rec.numbers.source = e->source;
     t->rec.numbers.kept_tokens = e->n_cached;
@@ -70,7 +70,7 @@ static void on_token(struct session *s, struct turn *t, const struct engine_even
 
 // Of another answer.
 static void on_sample(struct session *s, struct turn *t, const struct engine_event *e) {
-    if (t->stop == STOP_NO_MEMORY || t->state != TURN_RUNNING) return;
+    if (t->stop == STOP_NO_MEMORY || !turn_runs(t)) return;
     int rc = branch_deltas_take(s, t, e);
     if (rc == E_CORRUPT) failover_diverged(s, t);
     if (rc != E_NOMEM) return;

@@ -80,8 +80,18 @@ struct session_view { // a session as clients see it
     const char *found_text;
 };
 
-// PREPARING: a worker makes the turn's input; clients see QUEUED.
-enum turn_state { TURN_QUEUED, TURN_RUNNING, TURN_DONE, TURN_PREPARING };
+//               asked                    an engine takes it              the engine began it
+//   QUEUED <---------> PREPARING   QUEUED ----------------> SUBMITTED <----------------> RUNNING
+//            made                                               another instance takes it
+// All of them lead to DONE. A view has QUEUED for PREPARING and RUNNING for SUBMITTED.
+enum turn_state {
+    TURN_QUEUED,    // waits for another turn of its session, or for a place of its owner
+    TURN_PREPARING, // a worker makes its input
+    TURN_SUBMITTED, // its input is in the log; it waits in the queue of its instance's engine
+    TURN_RUNNING,   // its instance's engine has begun it; also while it waits for another instance
+    TURN_DONE,
+    N_TURN_STATES
+};
 struct turn_view {
     int64_t turn;
     int64_t parent;          // the turn before this one on its path; TURN_NONE: a first turn

@@ -101,7 +101,7 @@ bool limits_place(struct session *s) {
 void limits_turn_ends(struct session *s, const struct turn *t) {
     s->service->n_active--;
     owner_use(s->owner, OWNER_OUTSTANDING_JOBS, -1);
-    if (t->state != TURN_RUNNING) return;
+    if (!turn_runs(t)) return;
     owner_use(s->owner, OWNER_RUNNING_TURNS, -1);
     next_waiting(s->owner);
 }

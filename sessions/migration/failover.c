@@ -63,7 +63,7 @@ static void tell(struct session *s, const struct turn *t, enum failover_why why)
 }
 
 static void note_failure(struct turn *t) {
-    if (!t->begun) return; // it waited in the queue
+    if (t->state != TURN_RUNNING) return; // it waited in the queue
     t->n_lost = t->out.n > t->n_before ? 1 : t->n_lost + 1;
 }
 

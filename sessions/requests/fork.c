@@ -75,14 +75,13 @@ static int copy_turn(struct session *to, const struct turn *from) {
     t->rec = from->rec;
     t->rec.seq_first = t->rec.seq_last = 1;
     turn_forget_words(&t->rec);
-    t->state = TURN_DONE;
+    turn_set(t, TURN_DONE);
     t->out.n = t->out.cap = t->n_saved = from->out.n;
     t->storage = TURN_SLIM;
     if (tree_add_turn(to, t) < 0) {
         turn_free(t);
         return E_NOMEM;
     }
-    t->chat_begun = from->chat_begun;
     t->said = from->said;
     to->rec.stored_bytes += turn_bytes(&from->rec);
     return 0;

@@ -153,7 +153,6 @@ int history_fill(struct session *s, const struct stored_session *got) {
         t->older = old->older;
         t->newer = old->newer;
         t->on_path = old->on_path;
-        t->chat_begun = old->chat_begun;
         s->turns[old->rec.turn] = t;
         if ((size_t)t->rec.turn < s->full_from) s->full_from = (size_t)t->rec.turn;
         turn_free(old);

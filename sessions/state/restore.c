@@ -19,7 +19,6 @@ static int restore_turn(struct session *s, struct stored_turn *st) {
     struct turn *t = turn_new();
     if (!t) return E_NOMEM;
     int rc = turn_restore(t, st);
-    t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
     if (rc == 0) rc = session_push_turn(s, t);
     if (rc == 0 && !turn_was_erased(&t->rec)) tree_link(s, t);
     if (rc < 0) turn_free(t);

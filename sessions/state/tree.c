@@ -58,8 +58,9 @@ int32_t tree_last_id(const struct session *s, int64_t turn) {
 
 bool tree_chat_begun(const struct session *s, int64_t turn) {
     const struct turn *t;
-    while ((t = session_turn(s, turn)) && t->rec.log_first < 0) turn = t->rec.parent;
-    return t && t->chat_begun;
+    for (; (t = session_turn(s, turn)); turn = t->rec.parent)
+        if (t->rec.kind == INPUT_CONTENT && t->rec.log_first >= 0) return true;
+    return false;
 }
 
 int64_t tree_newest_below(const struct session *s, int64_t turn) {

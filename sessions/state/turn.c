@@ -5,6 +5,7 @@
 #include "base/siphash.h"
 #include "sessions/matching/told.h"
 #include "sessions/state/record_view.h"
+#include <assert.h>
 #include <stdlib.h>
 
 #define TURN_TEXT_MAX ((size_t)1 << 30) // offsets are 32 bits
@@ -50,12 +51,35 @@ int drawn_tokens_add(struct drawn_tokens *d, const struct engine_event *e, const
     return 0;
 }
 
+#define TO(state) (1u << TURN_##state)
+
+static const unsigned next_states[N_TURN_STATES] = {
+    [TURN_QUEUED] = TO(PREPARING) | TO(SUBMITTED) | TO(DONE),
+    [TURN_PREPARING] = TO(QUEUED) | TO(DONE),
+    [TURN_SUBMITTED] = TO(RUNNING) | TO(DONE),
+    [TURN_RUNNING] = TO(SUBMITTED) | TO(DONE),
+};
+
+bool turn_leads_to(enum turn_state from, enum turn_state to) {
+    return next_states[from] >> to & 1;
+}
+
+void turn_set(struct turn *t, enum turn_state to) {
+    if (t->state == to) return;
+    assert(turn_leads_to(t->state, to));
+    t->state = to;
+}
+
 void turn_stop(struct turn *t, enum turn_stop why) {
     if (t->stop < why) t->stop = why;
 }
 
 bool turn_waits(const struct turn *t) {
     return t->state == TURN_QUEUED || t->state == TURN_PREPARING;
+}
+
+bool turn_runs(const struct turn *t) {
+    return t->state == TURN_SUBMITTED || t->state == TURN_RUNNING;
 }
 
 struct turn *turn_new(void) {
@@ -109,7 +133,7 @@ int turn_restore(struct turn *t, struct stored_turn *stored) {
     TRY(buf_add(&t->out.text, r->text ? r->text : "", r->text_len));
     t->rec = stored->rec;
     stored->rec = (struct turn_record){0};
-    t->state = TURN_DONE;
+    turn_set(t, TURN_DONE);
     t->out.ids = r->ids;
     t->out.logprobs = r->logprobs;
     t->out.text_ends = r->text_ends;

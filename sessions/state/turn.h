@@ -75,7 +75,7 @@ struct turn {
     struct input_ids input;            // made ahead of its start
     int32_t *expected; // (n_expected) what its answer may resemble; freed at its end
     size_t n_expected;
-    bool scores_input;             // the scores are asked for
+    bool scores_input;             // the request asks for scores; nothing changes it
     struct engine_scores *scores;  // of its input; never recorded. NULL: none
     int64_t n_drafted, n_accepted; // drafted tokens that the model checked; that it accepted
     const struct preparation *preparation; // TURN_PREPARING: the one it waits for
@@ -89,7 +89,6 @@ struct turn {
     size_t n_saved; // tokens on disk
     size_t n_safe;  // in the tail (sessions/store/tail.h)
     // For turns that continue on another instance (failover.c).
-    bool begun;          // its present instance has begun it
     int n_lost;          // instances in a row that failed while it ran, without a new token
     int n_short;         // times in a row that there was no memory for it, without a new token
     size_t n_before;     // tokens that it had when its present instance got it
@@ -98,20 +97,24 @@ struct turn {
     // Its place in the tree (sessions/state/tree.h).
     struct turn_children children;
     int64_t older, newer; // its neighbours among its parent's children; TURN_NONE
-    bool on_path;         // from a first turn to the head
-    uint64_t said;        // hash of its input, to tell siblings apart (turn_note_input)
-    bool chat_begun;      // once it has begun: its log has a chat turn, with the system prompt
+    // From a first turn to the head. Turns of any state are, and a move of the head changes it for many.
+    bool on_path;
+    uint64_t said; // hash of its input, to tell siblings apart (turn_note_input)
     // For a further answer of a turn with several (versions.c), drawn since the session was read: that
     // turn, and the answer's number. branch 0: any other turn.
     int64_t answer_of;
     int32_t branch;
 };
 
+// The only way to change a turn's state; asserts that the picture in sessions.h has this change.
+void turn_set(struct turn *t, enum turn_state to);
+bool turn_leads_to(enum turn_state from, enum turn_state to);
 void turn_stop(struct turn *t, enum turn_stop why); // keeps a later reason
-bool turn_waits(const struct turn *t);              // for another turn, or for its input
-struct turn *turn_new(void);                        // NULL: no memory
-void turn_free(struct turn *t);                     // NULL is fine
-void turn_drop_grammar(struct turn *t);             // `compiled`
+bool turn_waits(const struct turn *t);              // QUEUED or PREPARING
+bool turn_runs(const struct turn *t);   // SUBMITTED or RUNNING: the session's log grows by it
+struct turn *turn_new(void);            // NULL: no memory
+void turn_free(struct turn *t);         // NULL is fine
+void turn_drop_grammar(struct turn *t); // `compiled`
 // From the database; takes over what *stored owns. E_NOMEM, E_CORRUPT when its parts contradict
 // each other.
 int turn_restore(struct turn *t, struct stored_turn *stored);

@@ -146,9 +146,8 @@ static struct turn *edited(const struct session *s, const struct turn *t, const 
         turn_free(v);
         return NULL;
     }
-    v->state = TURN_DONE;
+    turn_set(v, TURN_DONE);
     v->said = t->said;
-    v->chat_begun = t->chat_begun;
     v->version = 1;
     return v;
 }
@@ -242,8 +241,7 @@ static struct turn *finished_turn(struct session *s, int64_t parent, const struc
     }
     v->rec.branch = branch;
     turn_note_input(v);
-    v->state = TURN_DONE;
-    v->chat_begun = true;
+    turn_set(v, TURN_DONE);
     v->version = 1;
     return v;
 }

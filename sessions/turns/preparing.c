@@ -203,7 +203,7 @@ int preparing_turn(struct session *s, struct turn *t, struct err *err) {
         prepare_input(s, &in, r->parent, r->turn, layers_grammar(s, t->sampling), err);
     if (!p) return err->code;
     t->preparation = p;
-    t->state = TURN_PREPARING;
+    turn_set(t, TURN_PREPARING);
     return 0;
 }
 

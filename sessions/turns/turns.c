@@ -67,7 +67,7 @@ static int submit(struct session *s, struct turn *t, struct engine_turn *e, stru
     }
     t->number = s->engine_turn = ss->next_turn++;
     t->n_before = t->out.n;
-    t->begun = false;
+    turn_set(t, TURN_SUBMITTED);
     if (t->stop == STOP_YIELD) t->stop = STOP_NONE;
     return 0;
 }
@@ -152,8 +152,6 @@ static int start(struct session *s, struct turn *t, struct err *err) {
     s->n_log += n;
     t->rec.thinking = engine_begins_thinking(service_model(s)->engine, s->log, (int64_t)s->n_log,
                                              t->rec.kind != INPUT_CONTENT);
-    t->chat_begun = t->rec.kind == INPUT_CONTENT || tree_chat_begun(s, t->rec.parent);
-    t->state = TURN_RUNNING;
     owner_use(s->owner, OWNER_RUNNING_TURNS, 1);
     t->submitted_us = service_now(ss);
     t->rec.started_ms = s->rec.updated_ms = service_now_ms(ss);
@@ -278,7 +276,6 @@ static int enqueue(struct session *s, struct turn *t, struct err *err) {
     int64_t seq =
         event_log_add(&s->events, EVENT_QUEUED, t->rec.turn, NULL, service_now_ms(s->service));
     if (seq < 0) return err_set(err, E_NOMEM, "the server is out of memory");
-    t->state = TURN_QUEUED;
     turn_drop_grammar(t);
     t->rec.seq_first = seq;
     s->n_queued++;
@@ -466,7 +463,7 @@ void turns_prepared(struct session *s, struct preparation *p) {
     struct turn *t = session_turn(s, p->turn);
     if (!t || t->state != TURN_PREPARING || t->preparation != p) return; // it was cancelled
     t->preparation = NULL;
-    t->state = TURN_QUEUED;
+    turn_set(t, TURN_QUEUED);
     service_touch(s);
     if (p->rc < 0) {
         turns_finish(s, t, "error", answer_code(p->rc), p->err.text);
@@ -506,7 +503,7 @@ void turns_finish(struct session *s, struct turn *t, const char *reason, const c
     if (turn_waits(t)) s->n_queued--;
     if (s->running == r->turn) routing_wait_end(s);
     limits_turn_ends(s, t);
-    t->state = TURN_DONE;
+    turn_set(t, TURN_DONE);
     t->number = 0;
     turn_sampling_free(t->sampling);
     t->sampling = NULL;
@@ -572,7 +569,7 @@ void turns_start_next(struct session *s) {
     while (s->running < 0 && !s->engine_turn && !session_is_closing(s) &&
            (t = session_next_queued(s)) && t->state == TURN_QUEUED && limits_place(s)) {
         int rc = start_queued(s, t, &err);
-        if (t->state != TURN_RUNNING) turn_drop_grammar(t); // it may wait for long
+        if (!turn_runs(t)) turn_drop_grammar(t); // it may wait for long
         if (rc == E_BUSY) {
             service_wait_for_room(s);
             break;

@@ -71,9 +71,8 @@ static struct turn *version_of(const struct turn *t, const struct engine *e,
     r->numbers.computed_tokens = 0; // the answer's turn has them
     r->seq_first = r->seq_last = 1;
     snprintf(r->finish_reason, sizeof r->finish_reason, "%s", engine_finish_name(b->of[i].finish));
-    v->state = TURN_DONE;
+    turn_set(v, TURN_DONE);
     v->said = t->said;
-    v->chat_begun = t->chat_begun;
     v->version = 1;
     v->answer_of = t->rec.turn;
     v->branch = i;

@@ -54,8 +54,15 @@ static void a_turn_goes_on_wherever_it_is(void **state) {
         setup_pair();
         fx_open_session(1, "s");
         start(1, "s");
+        assert_int_equal(running("s")->state, TURN_SUBMITTED);
         steps(after);
+        if (after > 0)
+            assert_int_equal(fx_session("s")->turns[0]->state,
+                             after > N_TOKENS ? TURN_DONE : TURN_RUNNING);
         lose(A);
+        // The other instance has it in its queue. A turn that the lost one had not begun is no suspect.
+        if (after <= N_TOKENS) assert_int_equal(running("s")->state, TURN_SUBMITTED);
+        if (after <= N_TOKENS) assert_int_equal(running("s")->n_lost, after > 0);
         run_all();
         expect_whole(1, "s");
         bool ended = after > N_TOKENS;

@@ -219,6 +219,19 @@ static void taking_back_moves_later_numbers_up(void **state) {
     session_free(s);
 }
 
+// sessions.h has the picture: an engine may fail before or after it began the turn, and any turn can end.
+static void a_turn_goes_from_state_to_state(void **state) {
+    static const bool leads[N_TURN_STATES][N_TURN_STATES] = {
+        [TURN_QUEUED] = {[TURN_PREPARING] = true, [TURN_SUBMITTED] = true, [TURN_DONE] = true},
+        [TURN_PREPARING] = {[TURN_QUEUED] = true, [TURN_DONE] = true},
+        [TURN_SUBMITTED] = {[TURN_RUNNING] = true, [TURN_DONE] = true},
+        [TURN_RUNNING] = {[TURN_SUBMITTED] = true, [TURN_DONE] = true},
+    };
+    for (int from = 0; from < N_TURN_STATES; from++)
+        for (int to = 0; to < N_TURN_STATES; to++)
+            assert_int_equal(turn_leads_to(from, to), leads[from][to]);
+}
+
 // README.md has the table of life.c: state by state, with what it leads to.
 static void the_readme_shows_the_states(void **state) {
     char line[512], row[512];
@@ -254,6 +267,7 @@ int main(void) {
         cmocka_unit_test(titles_have_no_markdown),
         cmocka_unit_test(titles_leave_out_files),
         cmocka_unit_test(titles_of_marks_without_an_end),
+        cmocka_unit_test(a_turn_goes_from_state_to_state),
         cmocka_unit_test(the_readme_shows_the_states),
         cmocka_unit_test(facts_wait_for_their_commit_and_deltas_for_their_numbers),
         cmocka_unit_test(taking_back_moves_later_numbers_up),

@@ -104,7 +104,7 @@ static void a_queued_turn_is_prepared_when_its_time_comes(void **state) {
     assert_int_equal(fx_get(2, "s")->turns[1].state, TURN_QUEUED);
     say("behind it", "q3", true);
     arrive();
-    assert_int_equal(fx_session("s")->turns[1]->state, TURN_RUNNING);
+    assert_int_equal(fx_session("s")->turns[1]->state, TURN_SUBMITTED);
     fx_run();
     for (int i = 0; i < 3; i++) assert_string_equal(turn(i)->finish, "length");
     assert_int_equal(fx_session("s")->turns[1]->rec.n_input, LONG + 4);
