@@ -197,8 +197,14 @@ static struct instance *another_of(const struct placement *p, const struct insta
     return NULL;
 }
 
+const struct served_model *placement_keep(const struct served_model *held) {
+    struct served_model *m = (struct served_model *)(uintptr_t)held;
+    if (m) atomic_fetch_add(&m->holds, 1);
+    return m;
+}
+
 void placement_drop(const struct served_model *held) {
-    struct served_model *m = (struct served_model *)(size_t)held;
+    struct served_model *m = (struct served_model *)(uintptr_t)held;
     if (m && atomic_fetch_sub(&m->holds, 1) == 1) free_model(m);
 }
 
@@ -327,6 +333,17 @@ int placement_find_model(const struct placement *p, const char *name, struct ser
     if (!p->models) return err_set(err, E_BUSY, "no model is loaded now");
     return err_set(err, E_INVAL, "model: there is no '%.64s'; this server has %s", name,
                    placement_names(p, names));
+}
+
+int placement_find_held(const struct placement *p, const struct served_model *held,
+                        struct served_model **out, struct err *err) {
+    char names[PLACEMENT_NAMES_MAX];
+    *out = placement_model_of(p, held->name, held->info->fingerprint);
+    if (*out) return 0;
+    if (!p->models) return err_set(err, E_BUSY, "no model is loaded now");
+    return err_set(err, E_INVAL,
+                   "model: '%.64s' was unloaded while the request waited; this server has %s",
+                   held->name, placement_names(p, names));
 }
 
 struct served_model *placement_model_of(const struct placement *p, const char *name,

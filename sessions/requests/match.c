@@ -16,15 +16,11 @@ static int copy_digests(struct store_told *q, const struct request *r) {
 }
 
 int match_start(struct sessions *ss, const struct request *r) {
-    struct served_model *m;
-    struct err err = {0};
     bool failed = false;
-    if (placement_find_model(&ss->placement, r->match.model, &m, &err) < 0)
-        return refuse_err(ss, r, &err);
     struct store_job *job = service_job(STORE_TOLD, r, r->session);
     struct store_told *q = job ? job->told = calloc(1, sizeof *q) : NULL;
     if (q) q->all = r->match.all;
-    if (q) q->fingerprint = record_strdup(m->info->fingerprint, &failed);
+    if (q) q->fingerprint = record_strdup(r->match.fingerprint, &failed);
     if (!q || failed || copy_digests(q, r) < 0) {
         store_job_free(job);
         return E_NOMEM;

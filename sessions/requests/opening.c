@@ -62,7 +62,10 @@ static int fill_record(struct session *s, const struct request *r, struct err *e
     struct served_model *model;
     bool failed = false;
     const char *title = r->title ? r->title : "";
-    TRY(placement_find_model(&ss->placement, r->open.model, &model, err));
+    if (r->open.served)
+        TRY(placement_find_held(&ss->placement, r->open.served, &model, err));
+    else
+        TRY(placement_find_model(&ss->placement, r->open.model, &model, err));
     TRY(check_open(r, err));
     TRY(prompts_open(s, model, r, err));
     TRY(check_lengths(model, r, rec, err));

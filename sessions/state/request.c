@@ -1,5 +1,6 @@
 // A client's request as data. See request.h.
 #include "sessions/state/request.h"
+#include "sessions/engines/placement.h"
 #include "sessions/matching/told.h"
 #include "sessions/store/record.h"
 #include <stddef.h>
@@ -33,7 +34,7 @@ static const struct {
     {.kind = REQUEST_LIST, .at = offsetof(struct request, list.query)},
     {.kind = REQUEST_LIST, .at = offsetof(struct request, list.forked_from)},
     {.kind = REQUEST_LIST, .at = offsetof(struct request, list.cursor)},
-    {.kind = REQUEST_MATCH, .at = offsetof(struct request, match.model)},
+    {.kind = REQUEST_MATCH, .at = offsetof(struct request, match.fingerprint)},
 };
 #define N_STRINGS (sizeof strings / sizeof *strings)
 
@@ -70,10 +71,20 @@ static struct given_answer *given_answer_copy(const struct given_answer *g) {
     return NULL;
 }
 
+static void hold_open(const struct request_open *o) {
+    prompt_hold(o->prompt);
+    placement_keep(o->served);
+}
+
+static void drop_open(const struct request_open *o) {
+    prompt_free((struct prompt *)(uintptr_t)o->prompt);
+    placement_drop(o->served);
+}
+
 // What START has beside strings. The copy's pointers are still those of *r.
 static void copy_start(struct request_start *copy, const struct request_start *r, bool *failed) {
     told_hold(copy->told);
-    prompt_hold(copy->open.prompt);
+    hold_open(&copy->open);
     copy->expected = record_memdup(r->expected, r->n_expected * sizeof *r->expected, failed);
     if (r->given && !(copy->given = given_answer_copy(r->given))) *failed = true;
 }
@@ -82,7 +93,7 @@ static void release_start(struct request_start *r) {
     free((int32_t *)r->expected);
     given_answer_free((struct given_answer *)(uintptr_t)r->given);
     told_free(r->told);
-    prompt_free((struct prompt *)(uintptr_t)r->open.prompt);
+    drop_open(&r->open);
 }
 
 struct request *request_copy(const struct request *r) {
@@ -99,7 +110,7 @@ struct request *request_copy(const struct request *r) {
     copy->input.answer = record_memdup(r->input.answer, r->input.answer_len, &failed);
     copy->sampling = record_memdup(r->sampling, sizeof *r->sampling, &failed);
     if (copy->sampling) grammar_text_hold(copy->sampling->params.grammar);
-    if (r->kind == REQUEST_OPEN) prompt_hold(copy->open.prompt);
+    if (r->kind == REQUEST_OPEN) hold_open(&copy->open);
     if (r->kind == REQUEST_START) copy_start(&copy->start, &r->start, &failed);
     if (r->kind == REQUEST_IMPORT)
         copy->import.archive = record_memdup(r->import.archive, r->import.archive_len, &failed);
@@ -117,7 +128,7 @@ void request_free(struct request *r) {
     free((int32_t *)r->input.ids);
     free((char *)r->input.answer);
     turn_sampling_free((struct turn_sampling *)r->sampling);
-    if (r->kind == REQUEST_OPEN) prompt_free((struct prompt *)(uintptr_t)r->open.prompt);
+    if (r->kind == REQUEST_OPEN) drop_open(&r->open);
     if (r->kind == REQUEST_START) release_start(&r->start);
     if (r->kind == REQUEST_IMPORT) free((char *)r->import.archive);
     free(r);

@@ -10,6 +10,8 @@
 #pragma once
 #include "sessions/store/facts.h"
 
+struct served_model;
+
 enum request_kind {
     REQUEST_OPEN,       // a new session, with the client attached: EVENT_OPENED
     REQUEST_ATTACH,     // follow its events: ANSWER_ATTACHED
@@ -67,7 +69,10 @@ void given_answer_free(struct given_answer *g); // NULL is fine
 
 // OPEN: a new session. Lengths: 0 means the server's default.
 struct request_open {
-    const char *model; // its name; NULL: the default model
+    // The model by its name, or as the protocol holds it since it read the name (placement.h); both NULL: the default one.
+    // If a held model was unloaded since, the request is refused, also where another model has its name now.
+    const char *model;
+    const struct served_model *served;
     int64_t session_len, memory_len;
     int64_t sink_len;   // -1: the default
     const char *system; // NULL: none
@@ -114,7 +119,7 @@ struct request_import {
 
 // MATCH: in request.session, or, if that is NULL, in all sessions of the owner.
 struct request_match {
-    const char *model;          // NULL: the default model
+    const char *fingerprint;    // of the model of the turns
     const char *const *digests; // (n_digests) of TOLD_DIGITS: chains to look for, the longest first
     size_t n_digests;
     bool all; // turns with any of these chains, not only with the longest one found

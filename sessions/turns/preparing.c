@@ -134,15 +134,12 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     bool failed = false;
     struct preparation *p = preparation_new(s->service, err);
     if (!p) return NULL;
-    struct sessions *ss = s->service;
-    const struct served_model *m = service_model(s);
-    if (m) m = placement_hold(&ss->placement, m->name);
-    if (!m) {
+    p->model = placement_keep(service_model(s));
+    if (!p->model) {
         preparing_free(p);
         input_no_model(s, err);
         return NULL;
     }
-    p->model = m;
     p->key = s->rec.key;
     p->turn = turn;
     p->grammar = grammar_text_hold(grammar);
@@ -212,11 +209,7 @@ int preparing_replay(struct sessions *ss, uint64_t replay, int64_t key, const ch
                      struct err *err) {
     struct preparation *p = preparation_new(ss, err);
     if (!p) return err->code;
-    p->model = placement_hold(&ss->placement, m->name);
-    if (!p->model) {
-        preparing_free(p);
-        return err_set(err, E_BUSY, "the model is not served now");
-    }
+    p->model = placement_keep(m);
     p->replay = replay;
     p->grammar = grammar_text_hold(grammar);
     return submit(p, owner, LANE_SESSION | (uint64_t)key, err);

@@ -473,6 +473,76 @@ static void a_namesake_is_another_model(void **state) {
     fx_teardown();
 }
 
+// --- a model that a protocol holds ---
+
+static void open_held(const char *id, const struct served_model *m) {
+    struct request r = fx_request(1, "open");
+    r.kind = REQUEST_OPEN;
+    r.session = id;
+    r.open.served = m;
+    r.open.sink_len = -1;
+    sessions_submit(fx.ss, &r);
+    fx_settle();
+}
+
+static void unload(const char *name, struct engine *e) {
+    const struct served_model *old;
+    struct err err = {0};
+    if (sessions_drain_instance(fx.ss, name, true, &err) < 0) fail_msg("%s", err.text);
+    settled_steps(3);
+    assert_int_equal(sessions_remove_instance(fx.ss, name, &old, &err), 0);
+    placement_drop(old);
+    fake_use(e);
+    fake.first_event = fake.n_events = 0; // closed with what it would have said
+}
+
+// While a request waits, its model may get another engine, be unloaded, and give its name to another one.
+static void a_held_model_is_the_one_or_none(void **state) {
+    setup_pair();
+    const struct served_model *m = placement_hold(sessions_placement(fx.ss), "fake");
+    unload("", A);
+    open_held("s", m); // another instance of the model serves
+    turn("s", "x");
+    assert_int_equal(submitted(A), 0);
+    assert_int_equal(submitted(B), 1);
+    unload("b", B);
+    open_held("t", m);
+    fx_expect_error("overloaded");
+    assert_string_equal(fx_last_answer()->message, "no model is loaded now");
+    fake_use(B);
+    fake.info.fingerprint = "f-2";
+    add("b", B);
+    open_held("t", m); // ids that its tokenizer made are nothing to a namesake
+    fx_expect_error("invalid");
+    assert_string_equal(
+        fx_last_answer()->message,
+        "model: 'fake' was unloaded while the request waited; this server has 'fake'");
+    assert_null(fx_session("t"));
+    open_with("t", "fake");
+    turn("t", "y");
+    assert_int_equal(submitted(B), 2);
+    placement_drop(m);
+    fx_teardown();
+}
+
+static void a_waiting_request_holds_its_model(void **state) {
+    static const enum request_kind kinds[] = {REQUEST_OPEN, REQUEST_START};
+    fx_setup_memory();
+    for (int i = 0; i < 2; i++) {
+        struct request r;
+        request_init(&r, kinds[i]);
+        r.owner = "local";
+        const struct served_model *m = placement_hold(sessions_placement(fx.ss), NULL);
+        (kinds[i] == REQUEST_OPEN ? &r.open : &r.start.open)->served = m;
+        struct request *copy = request_copy(&r);
+        placement_drop(m);
+        assert_false(placement_is_unused(m));
+        request_free(copy);
+        assert_true(placement_is_unused(m));
+    }
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_session_names_its_model),
@@ -493,6 +563,8 @@ int main(void) {
         cmocka_unit_test(a_fork_is_born_beside_its_cache),
         cmocka_unit_test(a_restart_places_sessions),
         cmocka_unit_test(a_namesake_is_another_model),
+        cmocka_unit_test(a_held_model_is_the_one_or_none),
+        cmocka_unit_test(a_waiting_request_holds_its_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -170,7 +170,7 @@ static void match(struct completion *c) {
         return;
     }
     for (size_t i = 0; i < p->n_bounds; i++) digests[i] = p->bounds[i].digits;
-    r.match.model = q->served->name;
+    r.match.fingerprint = q->served->info->fingerprint;
     r.match.digests = digests;
     r.match.n_digests = p->n_bounds;
     r.match.all = c->needs_all || p->plain;
@@ -196,7 +196,7 @@ static void start_turn(struct completion *c) {
         sessions_draw_id(c->service->sessions, c->session);
     struct request r = request_of(c, REQUEST_START);
     r.start.in = c->fresh ? START_IN_NEW : q->stays ? START_HERE : START_OR_FORK;
-    r.start.open.model = q->served->name;
+    r.start.open.served = q->served;
     r.start.open.system = c->fresh ? system_of(q) : NULL;
     r.title = c->fresh && completion_title(q, title, sizeof title) ? title : NULL;
     r.temporary = q->temporary;

@@ -214,7 +214,7 @@ static void start_fresh(struct infer *i) {
         struct request r = start_of(i, row);
         struct request_open *open = &r.start.open;
         r.start.in = START_IN_NEW;
-        open->model = q->served->name;
+        open->served = q->served;
         open->session_len = q->session_len;
         open->memory_len = q->memory_len ? q->memory_len : q->session_len;
         // FasterTransformer's window has no sinks; here they keep the virtual tokens of a table.

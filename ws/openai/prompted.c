@@ -107,7 +107,7 @@ void prompted_start(struct prompted *p, const struct openai_prompt *prompt, bool
     const char *id = turn_batch_at(&p->batch, p->batch.n_started++)->id;
     struct request r = service_request(&p->batch.follower, REQUEST_START, p->batch.owner, id);
     r.start.in = START_IN_NEW;
-    r.start.open.model = p->request->served->name;
+    r.start.open.served = p->request->served;
     r.cancel_after_ms = CANCEL_AFTER_MS;
     r.temporary = temporary;
     r.input = input_of(prompt);
