@@ -133,6 +133,28 @@ static void put_iq4_xs(const uint8_t *b, const struct at *to) {
     }
 }
 
+// -1 and 1 times the scale: 0 and 2 less 1.
+static void put_q1_0(const uint8_t *b, const struct at *to) {
+    to->scales[0] = u16_at(b);
+    for (int j = 0; j < 128; j++) to->codes[j] = (b[2 + j / 8] >> (j % 8) & 1) * 2;
+}
+
+static void put_q2_0(const uint8_t *b, const struct at *to) {
+    to->scales[0] = u16_at(b);
+    for (int j = 0; j < 64; j++) to->codes[j] = b[2 + j / 4] >> (j % 4 * 2) & 3;
+}
+
+static void put_tq1_0(const uint8_t *b, const struct at *to) {
+    to->scales[0] = u16_at(b + 52);
+    for (int i = 0; i < VALUES; i++) to->codes[i] = (uint8_t)tq1_0_code(b, i);
+}
+
+static void put_tq2_0(const uint8_t *b, const struct at *to) {
+    to->scales[0] = u16_at(b + 64);
+    for (int i = 0; i < VALUES; i++)
+        to->codes[i] = b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+}
+
 // clang-format off
 static const struct row {
     const char *name;
@@ -153,6 +175,10 @@ static const struct row {
     {"IQ4_NL", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, group_book_iq4}, put_q4_0, NULL},
     {"IQ4_XS", {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4}, put_iq4_xs, NULL},
     {"MXFP4", {4, 32, GROUP_SCALE_BF16, GROUP_ZERO_SAME, 16, group_book_e2m1}, put_mxfp4, NULL},
+    {"TQ1_0", {2, 256, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_tq1_0, NULL},
+    {"TQ2_0", {2, 256, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_tq2_0, NULL},
+    {"Q1_0", {2, 128, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_q1_0, NULL},
+    {"Q2_0", {2, 64, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_q2_0, NULL},
     {"IQ1_S", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq1_book}, NULL, iq1_s_put},
     {"IQ1_M", {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq1_book}, NULL, iq1_m_put},
     {"IQ2_XXS", {4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, IQ_ZERO, iq2_book}, NULL, iq2_xxs_put},

@@ -176,6 +176,38 @@ static void decode_iq4_xs(float *out, const uint8_t *b) {
     }
 }
 
+// --- small integers with one scale for all ---
+
+static void decode_q1_0(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < 128; j++) out[j] = b[2 + j / 8] >> (j % 8) & 1 ? d : -d;
+}
+
+static void decode_q2_0(float *out, const uint8_t *b) {
+    const float d = half_at(b);
+    for (int j = 0; j < 64; j++) out[j] = (float)((b[2 + j / 4] >> (j % 4 * 2) & 3) - 1) * d;
+}
+
+static void decode_tq2_0(float *out, const uint8_t *b) {
+    const float d = half_at(b + 64);
+    for (int i = 0; i < 256; i++)
+        out[i] = (float)((b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) - 1) * d;
+}
+
+// A byte is a fraction of 256 whose digits to base 3 are five values: 240 of them in 48 bytes, by 32 and by 16 bytes,
+// and 16 values in four bytes of four digits.
+int tq1_0_code(const uint8_t *b, int i) {
+    static const uint8_t power[5] = {1, 3, 9, 27, 81};
+    const int at = i < 160 ? i % 32 : i < 240 ? 32 + (i - 160) % 16 : 48 + i % 4;
+    const int digit = i < 160 ? i / 32 : i < 240 ? (i - 160) / 16 : (i - 240) / 4;
+    return (uint8_t)(b[at] * power[digit]) * 3 >> 8;
+}
+
+static void decode_tq1_0(float *out, const uint8_t *b) {
+    const float d = half_at(b + 52);
+    for (int i = 0; i < 256; i++) out[i] = (float)(tq1_0_code(b, i) - 1) * d;
+}
+
 // --- the table ---
 
 static const struct block_type types[] = {
@@ -202,6 +234,10 @@ static const struct block_type types[] = {
     {21, "IQ3_S", 256, 110, iq3_s_decode},
     {22, "IQ2_S", 256, 82, iq2_s_decode},
     {29, "IQ1_M", 256, 56, iq1_m_decode},
+    {34, "TQ1_0", 256, 54, decode_tq1_0},
+    {35, "TQ2_0", 256, 66, decode_tq2_0},
+    {41, "Q1_0", 128, 18, decode_q1_0},
+    {42, "Q2_0", 64, 18, decode_q2_0},
 };
 
 const struct block_type *block_type_find(uint32_t id) {
@@ -211,12 +247,12 @@ const struct block_type *block_type_find(uint32_t id) {
 }
 
 const char *block_type_foreign_name(uint32_t id) {
-    static const char *const names[] = {
-        [9] = "Q8_1", [15] = "Q8_K",  [24] = "I8",    [25] = "I16",   [26] = "I32",  [27] = "I64",
-        [28] = "F64", [34] = "TQ1_0", [35] = "TQ2_0", [40] = "NVFP4", [41] = "Q1_0", [42] = "Q2_0"};
+    static const char *const names[] = {[9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
+                                        [26] = "I32", [27] = "I64",  [28] = "F64", [40] = "NVFP4"};
     return id < sizeof names / sizeof *names ? names[id] : NULL;
 }
 
 const char *block_type_names(void) {
-    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS and MXFP4";
+    return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS, MXFP4, "
+           "TQ1_0, TQ2_0, Q1_0 and Q2_0";
 }

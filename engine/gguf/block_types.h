@@ -14,6 +14,8 @@ struct block_type {
     void (*decode)(float *out, const uint8_t *block); // out (values)
 };
 
+// The code 0, 1 or 2 of value i of a block of TQ1_0: -1, 0 or 1 times its scale.
+int tq1_0_code(const uint8_t *block, int i);
 // NULL: unknown, or known to hold nothing that weights are.
 const struct block_type *block_type_find(uint32_t id);
 // What ggml calls a type that block_type_find does not know; NULL: ggml does not know it either.

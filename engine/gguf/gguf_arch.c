@@ -130,6 +130,9 @@ static const struct gguf_tensor_name out_norm_layer[] = { // OLMo 2 and 3, EXAON
 static const struct gguf_tensor_name glm_layer[] = {
     TWO_NORMS, {"post_attention_norm", "post_self_attn_layernorm", AS_IS},
     {"post_ffw_norm", "post_mlp_layernorm", AS_IS}, QK, OUTPUT, FUSED_MLP, END};
+static const struct gguf_tensor_name chatglm_layer[] = { // with q, k and v in one tensor or in three
+    TWO_NORMS, QK, OUTPUT, FUSED_MLP, {"attn_qkv", "self_attn.q_proj", GGUF_QKV, false},
+    {"", "self_attn.k_proj", GGUF_QKV, true}, {"", "self_attn.v_proj", GGUF_QKV, true}, END};
 static const struct gguf_tensor_name glm_experts_layer[] = {
     TWO_NORMS_AS_POST, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_experts"),
     {"ffn_gate_inp", "mlp.gate", AS_IS}, {"exp_probs_b.bias", "mlp.gate.e_score_correction_bias", AS_IS}, END};
@@ -217,6 +220,7 @@ static const struct gguf_arch archs[] = {
     {.name = "granite", .model_type = "granite", .written = true, .biases = LLAMA_BIASES, .layer = llama_layer, .keys = granite_keys},
     {.name = "granitemoe", .model_type = "granitemoe", .written = true, .biases = LLAMA_BIASES, .layer = granite_experts_layer, .keys = granite_keys},
     {.name = "glm4", .model_type = "glm4", .written = true, .layer = glm_layer},
+    {.name = "chatglm", .model_type = "glm", .written = true, .layer = chatglm_layer},
     {.name = "glm4moe", .model_type = "glm4_moe", .written = true, .layer = glm_experts_layer, .keys = glm_experts_keys,
      .sigmoid = true},
     {.name = "deepseek2", .needs_tensor = "exp_probs_b.bias", .model_type = "deepseek_v3", .written = true, .layer = latent_layer,

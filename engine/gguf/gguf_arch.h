@@ -10,6 +10,8 @@ enum gguf_change {
     GGUF_ONE_ROW,  // a matrix of one row, which files also hold as a vector
     // Each expert's rows of the gate, then those that the next row names: of the matrix beside the gate.
     GGUF_GATE_UP,
+    // Rows of queries, then of keys and of values, which the two next rows name.
+    GGUF_QKV,
     // Latent attention's matrix of keys and values: "attn_v_b" (heads, v, rank) has the rows of values, and what the
     // row names GGUF_LATENT_KEYS, "attn_k_b" (heads, rank, keys), those of keys, turned.
     GGUF_LATENT_VALUES,

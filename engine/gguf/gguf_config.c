@@ -152,6 +152,8 @@ static int add_rotated_part(const struct making *m) {
     double dim = number(m, "attention.key_length", heads > 0 ? width / heads : 0);
     double rotated = number(m, "rope.dimension_count", dim);
     if (!(dim > 0) || rotated == dim) return 0;
+    if (!value_of(m, "attention.key_length"))
+        TRY(add(m, m->into, "head_dim", cJSON_CreateNumber(dim)));
     return add(m, m->into, "partial_rotary_factor", cJSON_CreateNumber(rotated / dim));
 }
 
@@ -245,7 +247,6 @@ static const char *torch_dtype(const struct gguf *g) {
 
 static int add_tensors(const struct making *m) {
     static const struct gguf_key present[] = {
-        {"blk.0.attn_q.bias", "attention_bias"},
         {"blk.0.attn_output.bias", "attention_out_bias"},
         {"blk.0.ffn_down.bias", "mlp_bias"},
         {"blk.0.attn_q_norm.weight", "use_qk_norm"},
@@ -257,6 +258,9 @@ static int add_tensors(const struct making *m) {
     TRY(add(m, m->into, "tie_word_embeddings",
             cJSON_CreateBool(!gguf_find(m->g, "output.weight"))));
     TRY(add(m, m->into, "torch_dtype", cJSON_CreateString(torch_dtype(m->g))));
+    const bool biased =
+        gguf_find(m->g, "blk.0.attn_q.bias") || gguf_find(m->g, "blk.0.attn_qkv.bias");
+    TRY(add(m, m->into, "attention_bias", cJSON_CreateBool(biased)));
     for (size_t i = 0; i < sizeof present / sizeof *present; i++)
         TRY(add(m, m->into, present[i].hf,
                 cJSON_CreateBool(gguf_find(m->g, present[i].gguf) != NULL)));

@@ -20,7 +20,7 @@ struct source { // of the tensor with the same index
     const struct gguf_tensor *keys; // GGUF_LATENT_VALUES
     enum gguf_change change;
     int64_t head_rows; // GGUF_PAIRED_ROWS
-    int64_t first_row; // an expert's, in the tensor of all
+    int64_t first_row; // an expert's, in the tensor of all; of a vector: the first value
     float value;       // from NULL: the only one, from the metadata
 };
 
@@ -137,6 +137,24 @@ static int make_room(struct gguf_tensors *c, int64_t n, struct err *err) {
     return 0;
 }
 
+// Queries, keys and values in one tensor: sets the rows of the one that the row names.
+static int part_rows(const struct gguf_tensors *c, const struct gguf_arch *arch,
+                     const struct place *p, struct tensor *t, struct source *s, struct err *err) {
+    const bool values = strstr(p->row->hf, "v_proj") != NULL;
+    const int64_t q = heads_of(c, arch, false), kv = heads_of(c, arch, true);
+    const int64_t heads = q + 2 * kv, rows = t->shape[0];
+    if (q < 1 || kv < 1 || heads > rows || rows % heads != 0)
+        return err_set(err, E_FORMAT,
+                       "the tensor '%s' has %lld rows, which are not %lld heads of queries and "
+                       "%lld of keys and values",
+                       s->from->name, (long long)rows, (long long)q, (long long)kv);
+    const int64_t width = rows / heads;
+    s->first_row = !p->row->by_kv_head ? 0 : (values ? q + kv : q) * width;
+    t->shape[0] = (p->row->by_kv_head ? kv : q) * width;
+    t->bytes = t->bytes / (size_t)rows * (size_t)t->shape[0];
+    return 0;
+}
+
 // One tensor of the model: all of a tensor of the file, or an expert's matrix in it.
 static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
                    const struct gguf_tensor *from, const struct place *p, int64_t expert,
@@ -156,6 +174,7 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
         t->shape[0] /= 2;
         t->bytes /= 2;
     }
+    if (s->change == GGUF_QKV) TRY(part_rows(c, arch, p, t, s, err));
     // Counted in matrices of that size: a fused tensor has two of them for each expert.
     if (experts) s->first_row = expert * t->shape[0];
     if (s->change == GGUF_ONE_ROW && t->n_dims == 1) {
@@ -220,12 +239,14 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
     if (fused && from->shape[1] % 2 != 0)
         return err_set(err, E_FORMAT, "the tensor '%s' has %lld rows, not gate and up", from->name,
                        (long long)from->shape[1]);
-    const int64_t n = experts ? from->shape[0] * (fused ? 2 : 1) : 1;
+    const bool qkv = p.row->change == GGUF_QKV;
+    const int64_t n = experts ? from->shape[0] * (fused ? 2 : 1) : qkv ? 3 : 1;
     TRY(make_room(c, n, err));
     for (int64_t i = 0; i < n; i++) {
-        struct place half = p;
-        if (fused && i % 2) half.row++; // the up matrix
-        TRY(add_one(c, arch, from, &half, i, err));
+        struct place part = p;
+        if (fused) part.row += i % 2; // the up matrix
+        if (qkv) part.row += i;
+        TRY(add_one(c, arch, from, &part, i, err));
     }
     return 0;
 }
@@ -412,6 +433,7 @@ static int read_piece(const struct gguf_tensors *c, const struct tensor *t, cons
 int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset,
                       void *out, size_t n, struct err *err) {
     const struct source *s = &c->sources[t - c->tensors];
+    struct source vector;
     // A vector is a column where its values are permuted as rows, else one row.
     const bool column = t->n_dims == 1 && s->change == GGUF_PAIRED_ROWS;
     const size_t size = dtype_size(t->dtype);
@@ -422,6 +444,11 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
     if (s->keys) return read_latent_bytes(c, t, s, offset, out, n, err);
     if (!s->from) memcpy(out, (const char *)&s->value + offset, n);
     if (!s->from) return 0;
+    if (t->n_dims == 1 && s->first_row > 0) {
+        vector = *s;
+        vector.first_row = 0;
+        return read_piece(c, t, &vector, 0, (size_t)s->first_row * size + offset, out, n, err);
+    }
     while (n > 0) {
         size_t row = offset / row_bytes, from = offset % row_bytes;
         size_t here = row_bytes - from < n ? row_bytes - from : n;

@@ -164,12 +164,12 @@ static void check_values(const char *model, const char *file, double bound) {
 // Paired rows, experts, norms plus one, biases, two rotations: each architecture that fixtures have.
 static void test_models(void **state) {
     static const char *const models[] = {
-        "models/llama",           "models/mistral",     "models/mixtral",
-        "models/qwen2",           "models/qwen2_moe",   "models/qwen3",
-        "models/qwen3_moe",       "models/glm4_moe",    "later/gemma2",
-        "later/gemma3_scaled",    "later/granite",      "later/glm4",
-        "later/cohere2",          "later/smollm3",      "later/phi3_longrope",
-        "later/hunyuan_v1_dense", "later/glm4_moe_lite"};
+        "models/llama",           "models/mistral",      "models/mixtral",
+        "models/qwen2",           "models/qwen2_moe",    "models/qwen3",
+        "models/qwen3_moe",       "models/glm4_moe",     "later/gemma2",
+        "later/gemma3_scaled",    "later/granite",       "later/glm4",
+        "later/cohere2",          "later/smollm3",       "later/phi3_longrope",
+        "later/hunyuan_v1_dense", "later/glm4_moe_lite", "variants/glm"};
     static const struct {
         enum gguf_weights weights;
         double bound;
