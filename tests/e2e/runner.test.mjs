@@ -2,7 +2,7 @@
 // machine brings no program nearer to its limit.
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { ownSeconds, waitedFor } from '../run/hang.mjs';
 import { faults } from '../run/faults.mjs';
@@ -195,6 +195,20 @@ test('parts of a run have each program once and cost about the same', () => {
   const sums = parts.map((part) => part.reduce((sum, { seconds, weight }) => sum + seconds * weight, 0));
   assert.ok(Math.max(...sums) - Math.min(...sums) <= 10, `${sums}`);
   assert.deepEqual(equalParts(programs, 12).filter((part) => !part.length).length, 3);
+});
+
+test('packages are installed for programs that run, not for those that are listed or left out', (t) => {
+  const copy = temporaryFolder(t), build = 'build/release', clients = 'tests/e2e/clients';
+  for (const part of ['tests/run', 'tests/run.sh', `${clients}/package-lock.json`]) cpSync(path.join(root, part), path.join(copy, part), { recursive: true });
+  writeFileSync(path.join(copy, `${clients}/clients.test.mjs`), "import test from 'node:test';\ntest('fine', () => {});\n");
+  writeFileSync(path.join(copy, 'npm'), '#!/bin/sh\npwd >>"$0.said"\n', { mode: 0o755 });
+  const said = path.join(copy, 'npm.said'), env = { ...process.env, PATH: `${copy}:${process.env.PATH}` };
+  const start = (...options) => spawnSync('tests/run.sh', [...options, build, 'clients'], { cwd: copy, encoding: 'utf8', env }).stdout;
+  if (!start('--list').includes('e2e/clients')) return t.skip('Node is older than 20');
+  assert.match(start('--only', 'unit/*'), /0 passed, 0 failed/);
+  assert.ok(!existsSync(said));
+  assert.match(start(), /1 passed, 0 failed/);
+  assert.deepEqual(readFileSync(said, 'utf8').split('\n').map((folder) => folder && path.relative(copy, folder)), ['tests/e2e', clients, '']);
 });
 
 test('every planted fault is found by a program that make test runs, and what is named as long exists', () => {

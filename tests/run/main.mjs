@@ -25,7 +25,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { inGroups, outcomes } from './groups.mjs';
 import { HangWatch } from './hang.mjs';
-import { equalParts, named, Suites, SUITES, table, top } from './programs.mjs';
+import { equalParts, install, named, Suites, SUITES, table, top } from './programs.mjs';
 import { Report } from './report.mjs';
 import { resultOf, sanitizerReport } from './results.mjs';
 import { runAll } from './schedule.mjs';
@@ -159,6 +159,7 @@ async function main() {
     return 0;
   }
 
+  install(single);
   const results = new Map(), left = { again: Number(process.env.TEST_AGAIN ?? 0) };
   const ended = (program, result) => {
     results.set(program.name, result);

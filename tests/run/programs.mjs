@@ -1,9 +1,9 @@
 // The suites: which programs they have and how each is run. A program is
-//   { name, kind, command, env, log, waits, weight, seconds, limit }
+//   { name, kind, command, env, log, waits, weight, seconds, limit, packages }
 // kind: how its log is read (results.mjs); waits: it talks to others and has timeouts; weight: the processors that it
-// keeps busy; seconds: how long it takes; limit: the seconds of its own (hang.mjs) after which it is ended. Programs are
-// found by their names, so that a new test needs no entry anywhere; the tables beside this file only say what is known of
-// some (costs, long, touches).
+// keeps busy; seconds: how long it takes; limit: the seconds of its own (hang.mjs) after which it is ended; packages: folders
+// whose packages of npm it imports. Programs are found by their names, so that a new test needs no entry anywhere; the
+// tables beside this file only say what is known of some (costs, long, touches).
 import { spawnSync } from 'node:child_process';
 import { existsSync, readFileSync, readdirSync, statSync } from 'node:fs';
 import path from 'node:path';
@@ -44,11 +44,13 @@ export function equalParts(programs, n) {
 }
 
 const newer = (a, b) => existsSync(a) && statSync(a).mtimeMs > statSync(b).mtimeMs;
-/** Packages of npm that tests in `folder` import. */
-function packages(folder) {
-  const at = path.join(top, folder);
-  if (newer(`${at}/node_modules/.package-lock.json`, `${at}/package-lock.json`)) return;
-  spawnSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: at, stdio: 'ignore' });
+/** Installs the packages of npm that these programs import. */
+export function install(programs) {
+  for (const folder of new Set(programs.flatMap(({ packages }) => packages))) {
+    const at = path.join(top, folder);
+    if (!newer(`${at}/node_modules/.package-lock.json`, `${at}/package-lock.json`))
+      spawnSync('npm', ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: at, stdio: 'ignore' });
+  }
 }
 const onPath = (...names) => names.some((name) => spawnSync('sh', ['-c', `command -v ${name}`], { stdio: 'ignore' }).status === 0);
 const gpuHere = () => existsSync('/dev/nvidiactl') || spawnSync('nvidia-smi', ['-L'], { stdio: 'ignore' }).status === 0;
@@ -71,7 +73,7 @@ export class Suites {
   enter(lane, kind, name, command, env = {}, waits = lane !== 'compute', known = {}) {
     const row = costs.get(name), cost = row ?? { ...UNKNOWN[lane], ...known };
     const log = `${this.build}/test-logs/${name.replace(/[/ ]/g, '-')}.log`;
-    this.programs.push({ name, kind, command, env, log, waits, limit: limitOf(row, this.build), ...cost });
+    this.programs.push({ name, kind, command, env, log, waits, limit: limitOf(row, this.build), packages: [], ...cost });
   }
 
   compiled(folder, prefix) {
@@ -85,11 +87,10 @@ export class Suites {
       this.enter('compute', 'cmocka', `${folder}/${name}${label}`, [`${this.build}/tests/${folder}/test_${name}`], env);
   }
 
-  node(lane, name, file, env = {}) {
-    packages('tests/e2e');
+  node(lane, name, file, env = {}, packages = []) {
     // Without --test, which would run the file in a process of its own.
     this.enter(lane, 'node', name, ['node', '--test-reporter=tap', file], { PARLEY: path.resolve(this.build, 'parley'), ...env });
-    Object.assign(this.programs.at(-1), { lane, file }); // for groups.mjs
+    Object.assign(this.programs.at(-1), { lane, file, packages: ['tests/e2e', ...packages] }); // lane, file: for groups.mjs
   }
 
   /** Golden tests whose engines have TP x PP ranks. */
@@ -138,18 +139,18 @@ export class Suites {
   page() {
     const files = readdirSync('tests/e2e/page').filter((name) => name.endsWith('.test.mjs')).sort();
     // tests/e2e/page/browser_path.mjs looks in the same places.
-    if (!process.env.CHROMIUM && !onPath('chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable')) packages('tests/e2e/page/chromium');
+    const here = process.env.CHROMIUM || onPath('chromium-headless-shell', 'chromium', 'google-chrome', 'google-chrome-stable');
     for (const file of files)
-      for (const [label, part] of partsOf(`tests/e2e/page/${file}`)) this.node('page', `page/${file.slice(0, -9)}${label}`, `tests/e2e/page/${file}`, part);
+      for (const [label, part] of partsOf(`tests/e2e/page/${file}`)) this.node('page', `page/${file.slice(0, -9)}${label}`, `tests/e2e/page/${file}`, part, here ? [] : ['tests/e2e/page/chromium']);
   }
 
   /** Checks of the sources: includes, circles of calls, format, language features. */
   layers() {
-    packages('tests/lint');
     this.enter('compute', 'check', 'layers', ['tests/check_layers.sh']);
     this.enter('compute', 'check', 'cycles', ['node', 'tests/check_cycles.mjs']);
     this.enter('compute', 'check', 'format', ['node', 'tests/check_format.mjs']);
     this.enter('compute', 'check', 'javascript', ['node', 'tests/lint/check_javascript.mjs']);
+    this.programs.at(-1).packages = ['tests/lint'];
   }
 
   clients() {
@@ -157,17 +158,16 @@ export class Suites {
       this.skipped.push(['e2e/clients', 'Node is older than 20']);
       return;
     }
-    packages('tests/e2e/clients');
-    this.node('talk', 'e2e/clients', 'tests/e2e/clients/clients.test.mjs');
+    this.node('talk', 'e2e/clients', 'tests/e2e/clients/clients.test.mjs', {}, ['tests/e2e/clients']);
   }
 
   /** kill -9 and attacks for minutes; `make torture` runs them in full. */
   torture() {
-    packages('tests/e2e');
     const env = { PARLEY: path.resolve(this.build, 'parley') };
     this.enter('talk', 'node', 'torture/kill', ['node', '--test', '--test-reporter=tap', '--test-name-pattern=kill -9', 'tests/e2e/crash.test.mjs'],
       { ...env, KILLS: '100' });
     this.enter('talk', 'check', 'torture/kill_engines', ['node', 'tests/torture/kill_engines.mjs', '20'], env);
+    for (const program of this.programs.slice(-2)) program.packages = ['tests/e2e'];
   }
 
   /** The fuzz targets over their kept corpora, in a build with a sanitizer (tests/fuzz/walk.c). */
