@@ -9,7 +9,8 @@
 //        check_format.mjs --self-check  only the check of the checker, which each run begins with: plants faults in a
 //                                       temporary tree and expects each to be found
 import { spawnSync } from 'node:child_process';
-import { copyFileSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createHash } from 'node:crypto';
+import { copyFileSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -54,14 +55,24 @@ function faultsOfC(lines) {
   return faults;
 }
 
-/** The files of which clang-format would change something. */
+/**
+ * The files of which clang-format would change something. The hashes of those that it would leave stay in build/formatted,
+ * so that the next run asks for changed files alone.
+ */
 function unformatted(top, files) {
-  const found = new Set();
-  for (let i = 0; i < files.length; i += 100) {
-    const run = spawnSync(CLANG_FORMAT, ['--dry-run', ...files.slice(i, i + 100)], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
+  const version = spawnSync(CLANG_FORMAT, ['--version'], { encoding: 'utf8' }).stdout;
+  const style = `${version}${readFileSync(path.join(top, '.clang-format'))}`;
+  const hash = (file) => createHash('sha256').update(style).update(readFileSync(path.join(top, file))).digest('base64');
+  const hashes = new Map(files.map((file) => [file, hash(file)])), kept = path.join(top, 'build/formatted');
+  const before = new Set(existsSync(kept) ? readFileSync(kept, 'utf8').split('\n') : []);
+  const found = new Set(), some = files.filter((file) => !before.has(hashes.get(file)));
+  for (let i = 0; i < some.length; i += 100) {
+    const run = spawnSync(CLANG_FORMAT, ['--dry-run', ...some.slice(i, i + 100)], { cwd: top, encoding: 'utf8', maxBuffer: 1 << 28 });
     if (run.error || run.status !== 0) throw new Error(`${CLANG_FORMAT} failed: ${run.error?.message ?? run.stderr}`);
     for (const [, file] of run.stderr.matchAll(/^(.+?):\d+:\d+: warning: code should be clang-formatted/gm)) found.add(file);
   }
+  mkdirSync(path.dirname(kept), { recursive: true });
+  writeFileSync(kept, files.filter((file) => !found.has(file)).map((file) => hashes.get(file)).join('\n'));
   return [...found];
 }
 
@@ -98,6 +109,9 @@ function selfCheck() {
   try {
     plant('a file of another format', 1, 'int  x;\n');
     plant('a kernel of another format', 1, 'int  x;\n', 'base/x.cu');
+    plant('a file of the format', null, 'int x;\n');
+    plant('the same, changed to another format', 1, 'int  x;\n');
+    plant('the same once more', 1, 'int  x;\n');
     plant('a type alone on its line', 2, `struct x {\n    const char\n        *template; // ${long} ${long}\n};\n`);
     plant('a torn initialiser', 2, `void f(void) {\n    const float\n        magic = 1;\n}\n`);
     plant('a banner over two lines', 1, '// --- a long banner that goes on\n// in the next line\nint x;\n');
