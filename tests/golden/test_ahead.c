@@ -403,7 +403,10 @@ static void test_thinking_ends(void **state) {
 // The device fails in a step that follows: all turns end, with no token that it has not drawn. Other ranks would wait
 // for the failed one until their limit.
 static void test_the_device_is_lost(void **state) {
-    if (strcmp(test_device(), "cpu") || several_ranks()) skip();
+    if (strcmp(test_device(), "cpu") || several_ranks()) {
+        print_message("a device fails here on the CPU, and in one rank: not run\n");
+        skip();
+    }
     alone(1);
     alone(2);
     for (int64_t steps = 0; steps < 3; steps++) {

@@ -28,8 +28,9 @@ test('an excerpt is without the marks of Markdown, and its found words stay foun
 test('a long run of marks costs no time', () => {
   for (const mark of ['*', '[', '|', '`', '- ', '[a](', '> ', '|-', '** '])
     for (const text of [mark.repeat(3000), ` ${mark.repeat(3000)}x`]) {
-      const before = performance.now();
+      const before = process.cpuUsage();
       plainExcerpt([text]);
-      assert.ok(performance.now() - before < 2000, mark);
+      const { user, system } = process.cpuUsage(before); // the clock goes on while others have the processor
+      assert.ok(user + system < 2e6, mark);
     }
 });
