@@ -45,6 +45,8 @@ static void formats_are_known_or_refused_by_name(void **state) {
          PACKED_AWQ, NULL},
         {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round:gptqmodel\"}",
          PACKED_GPTQ_V2, NULL},
+        {"{\"quant_method\":\"auto-round\",\"packing_format\":\"auto_round\"}", PACKED_GPTQ_V2,
+         NULL},
         {"{\"quant_method\":\"auto-round\",\"data_type\":\"nv_fp\",\"packing_format\":"
          "\"auto_round:llm_compressor\"}",
          PACKED_OTHER, NULL},

@@ -147,6 +147,15 @@ test('a new chat begins in its folder, and only that one', async (t) => {
   await soon(async () => assert.equal(await page.textContent('.title'), 'New chat', 'taken back'));
 });
 
+test('a chat in a folder is listed though it is older than a page of the list', async (t) => {
+  const server = await Server.start(t, { args: [...unhurried, '--messages-per-second', '1000', '--message-burst', '1000'] });
+  const { client, id } = await prepareSession(t, server, { title: 'Oldest' });
+  await client.request({ type: 'session.update', session: id, folder: 'A' });
+  for (let i = 0; i < 51; i++) await client.open({ title: `Chat ${i}` });
+  const page = await openPage(t, server);
+  await soon(async () => assert.deepEqual((await shown(page))[0], ['A', 'Oldest']));
+});
+
 test('session.update sets the folder; bad names are refused; lists, exports and imports have it, forks do not', async (t) => {
   const server = await Server.start(t, { args: unhurried });
   const { client, id } = await prepareSession(t, server, { title: 'One' });
