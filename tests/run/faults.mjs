@@ -40,4 +40,22 @@ export const faults = [
   ['protocol-get-both', 'ws/parley/protocol.c', 'if (d->r->before >= 0 && d->r->attach)', 'if (d->r->before > 0 && d->r->attach)', 'unit/protocol'],
   ['utf8-surrogate', 'base/utf8.c', 'if (lead == 0xed) high = 0x9f;', '', 'unit/utf8'],
   ['rate-burst', 'base/rate.c', 'if (r->tokens > l->burst) r->tokens = l->burst;', '', 'unit/rate'],
+  // --- files of models
+  ['iq-sign-parity', 'engine/gguf/block_iq.c', 'return seven | (uint32_t)__builtin_parity(seven) << 7;', 'return seven | (uint32_t)!__builtin_parity(seven) << 7;', 'unit/block_iq'],
+  ['gguf-arrays-kept', 'engine/gguf/gguf.c', 'const bool kept = h->long_arrays && h->kept;', 'const bool kept = h->long_arrays;', 'unit/gguf'],
+  ['auto-round-zeros', 'engine/model/packed_format.c', '{"auto_round", PACKED_GPTQ_V2}', '{"auto_round", PACKED_GPTQ}', 'unit/packed_tensors'],
+  // --- folders, and a START that opens or forks
+  ['folder-first-stays', 'sessions/saving/save.c', 'if (p->folder_changed) {', 'if (p->folder_changed && p->folder) {', 'unit/folders'],
+  ['folder-fork-keeps', 'sessions/requests/fork.c', '    free(rec->folder);\n    rec->folder = NULL;\n', '', 'unit/folders'],
+  ['start-fork-closed', 'sessions/requests/requests.c', '(session_is_busy(s) || s->rec.closed_ms || session_is_closing(s))', 'session_is_busy(s)', 'unit/sessions_for_turn'],
+  ['start-new-stays', 'sessions/requests/requests.c', '    open.for_turn = true;\n', '', 'unit/sessions_for_turn'],
+  // --- gRPC's tunnel
+  ['goaway-last-call', 'ws/net/goaway.c', 'g->drops = g->state == GOAWAY_SENT && stream > g->last;', 'g->drops = g->state == GOAWAY_SENT && stream >= g->last;', 'unit/goaway'],
+  ['goaway-in-headers', 'ws/net/goaway.c', 'g->in_headers = headers && !(f->head[4] & END_HEADERS);', 'g->in_headers = false;', 'unit/goaway'],
+  ['goaway-no-window', 'ws/net/goaway.c', 'if (g->drops && h[3] == TYPE_DATA) g->dropped += g->in.body_left;', '', 'unit/goaway'],
+  ['tunnel-late-goaway', 'ws/net/goaway.c', "if (g->state == GOAWAY_WANTED && g->in.n_head == 0) {", "if (g->state == GOAWAY_WANTED) {", 'unit/goaway e2e/grpc_closing'],
+  // --- the page
+  ['page-folder-pins', 'web/src/state.js', 'one?.pinned ? 0 : one?.folder ? 1 : 2', 'one?.pinned || one?.folder ? 0 : 2', 'page/folders'],
+  ['page-folder-reopens', 'web/src/prefs.js', "write('closed-folders', closed ? [", "write('closed-folders', !closed ? [", 'page/folders'],
+  ['page-old-folders', 'web/src/actions.js', 'for (const which of [{ pinned: true }, { in_folder: true }])', 'for (const which of [{ pinned: true }])', 'page/folders'],
 ];

@@ -1,15 +1,15 @@
 // See tests/plant. The copy is build/plant: sources, and the objects of build/release, so that a fault costs one file.
 // A finder has to pass without the fault first.
 import { spawnSync } from 'node:child_process';
-import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { faults } from './faults.mjs';
 import { named, table, top } from './programs.mjs';
 
 const copy = path.join(top, 'build/plant');
 
-function shell(command, cwd = top, timeout = 600000) {
-  const { status, stdout, stderr } = spawnSync('bash', ['-c', command], { cwd, encoding: 'utf8', timeout, maxBuffer: 1 << 26 });
+function shell(command, cwd = top) {
+  const { status, stdout, stderr } = spawnSync('bash', ['-c', command], { cwd, encoding: 'utf8', maxBuffer: 1 << 26 });
   return { good: status === 0, said: `${stdout}${stderr}` };
 }
 
@@ -20,12 +20,17 @@ function misfit([, file, from]) {
   return times === 1 ? null : `its text occurs ${times} times in ${file}`;
 }
 
-/** Builds and runs one C test of the copy as `make test` runs it, without its long part: 'passes', 'fails' or 'does not build'. */
+/** What make builds for a finder. */
+function targetsOf(finder) {
+  const [suite, name] = finder.split('/');
+  return ['e2e', 'page'].includes(suite) ? 'build/release/parley build/release/tests/fake_server' : `build/release/tests/${suite}/test_${name}`;
+}
+
+/** Builds a test of the copy and runs it as `make test` does, with its limits: 'passes', 'fails' or 'does not build'. */
 function run(finder) {
-  const [suite, name] = finder.split('/'), program = `build/release/tests/${suite}/test_${name}`;
-  const built = shell(`make -s -j${process.env.TEST_JOBS ?? '$(nproc)'} CUDA=0 ${program}`, copy);
+  const built = shell(`make -s -j${process.env.TEST_JOBS ?? '$(nproc)'} CUDA=0 ${targetsOf(finder)}`, copy);
   if (!built.good) return `does not build: ${built.said.split('\n').find((line) => /error|Error/.test(line)) ?? ''}`;
-  return shell(`PARLEY_TEST_PART=short timeout 300 ${program}`, copy).good ? 'passes' : 'fails';
+  return shell(`tests/run.sh --quick --only ${finder} build/release ${finder.split('/')[0]}`, copy).good ? 'passes' : 'fails';
 }
 
 const args = process.argv.slice(2), check = args.includes('--check'), names = args.filter((arg) => arg !== '--check');
@@ -44,6 +49,8 @@ rmSync(copy, { recursive: true, force: true });
 mkdirSync(copy, { recursive: true });
 if (!shell('git ls-files -z | tar -c --null -T - | tar -x -C build/plant').good) throw new Error('the sources cannot be copied');
 if (existsSync(`${top}/build/release`)) cpSync(`${top}/build/release`, `${copy}/build/release`, { recursive: true, preserveTimestamps: true });
+for (const folder of ['web', 'tests/e2e', 'tests/e2e/page/chromium'].map((each) => `${each}/node_modules`))
+  if (existsSync(`${top}/${folder}`)) symlinkSync(`${top}/${folder}`, `${copy}/${folder}`);
 const sound = new Map(), long = table('long').map(([name]) => name); // what `make test` leaves out finds nothing
 for (const [name, file, from, to, finders] of chosen) {
   let found = null, said = '';
