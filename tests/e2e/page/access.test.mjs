@@ -4,7 +4,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import path from 'node:path';
 import { test as inBothParts } from 'node:test';
-import { ask, fromMenu, newContext, newPage, openPage, settled, sharedServer } from './browser.mjs';
+import { ask, fromMenu, newContext, newPage, openPage, prepareSession, settled, sharedServer } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 import { brief, longTest, root, shortTest as test } from '../harness.mjs';
 
@@ -320,6 +320,21 @@ longTest('on a telephone an empty chat shows all suggestions above the message f
   await page.waitForSelector('.suggestion');
   const [last, field] = await page.evaluate(() => [[...document.querySelectorAll('.suggestion')].at(-1).getBoundingClientRect().bottom, document.querySelector('.composer').getBoundingClientRect().top]);
   assert.ok(last <= field, `${last} and ${field}`);
+});
+
+longTest('behind a long chat, a new one begins at its top', async (t) => {
+  const { client, id } = await prepareSession(t, server);
+  await client.request({ type: 'turn.write', session: id, input: { content: 'All of it' }, text: Array.from({ length: 60 }, (_, i) => `Line ${i}`).join('\n\n') });
+  const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 320, height: 480 } });
+  await settled(page, 1);
+  await page.click('.header-new');
+  await page.waitForSelector('.suggestion');
+  const place = () => page.locator('.scroller').evaluate(({ scrollHeight, clientHeight, scrollTop }) => ({ longer: scrollHeight > clientHeight, scrollTop }));
+  assert.deepEqual(await place(), { longer: true, scrollTop: 0 });
+  await page.setViewportSize({ width: 320, height: 470 });
+  await page.waitForTimeout(200); // another size does not move it
+  assert.deepEqual(await place(), { longer: true, scrollTop: 0 });
+  await client.close();
 });
 
 longTest('axe finds nothing before the server has answered for the first time', async (t) => {

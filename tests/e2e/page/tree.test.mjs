@@ -1,6 +1,6 @@
 // Answers in a user's own words, turns that are deleted, and the map of a session's tree.
 import assert from 'node:assert/strict';
-import { ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, streamed, turnsOf, until } from './browser.mjs';
+import { ask, connected, ENDLESS, fromMenu, holdTimers, letTimersGo, newContext, newPage, openPage, prepareSession, say, sessionOf, settled, sharedServer, soon, streamed, turnsOf, until } from './browser.mjs';
 import { FakeSession } from './fake_session.mjs';
 import { longTest, shortTest as test } from '../harness.mjs';
 
@@ -44,6 +44,34 @@ test('an answer is edited in place; the next message goes on from it; the old on
   await page.locator('.turn').first().hover();
   await fromMenu(page, 'inspect', 0);
   await page.waitForSelector('.inspector:has-text("A user wrote this answer")');
+  await client.close();
+});
+
+longTest('on a phone the editor has its hint on a line of its own, and nothing over its buttons', async (t) => {
+  const { client, id } = await prepareSession(t, server, { sampling: SHORT });
+  const long = Array.from({ length: 30 }, (_, i) => `Line ${i} of a text that fills a screen.`).join('\n');
+  for (const content of ['One', 'Two']) await client.request({ type: 'turn.write', session: id, input: { content }, text: long });
+  const page = await openPage(t, server, { hash: `#s=${id}`, viewport: { width: 320, height: 640 }, locale: 'de-DE' });
+  await settled(page, 2);
+  await page.locator('.scroller').evaluate((scroller) => (scroller.scrollTop -= 400)); // so that the way to the end is offered
+  await page.waitForSelector('.jump:visible');
+  for (const action of ['edit-answer', 'edit']) {
+    await page.locator(`[data-action=${action}]`).last().evaluate((button) => button.click());
+    await page.waitForSelector('.editor');
+    await soon(async () => {
+      const { hint, covered } = await page.locator('.editor').evaluate((editor) => ({
+        hint: editor.querySelector('.editor-hint').clientWidth / editor.clientWidth,
+        covered: [...editor.querySelectorAll('button')].filter((button) => {
+          const { x, y, width, height } = button.getBoundingClientRect();
+          return document.elementFromPoint(x + width / 2, y + height / 2)?.closest('button') !== button;
+        }).map(({ textContent }) => textContent),
+      }));
+      assert.deepEqual(covered, [], action);
+      assert.ok(hint > 0.8, `${action}: the hint takes ${hint} of the width`);
+    });
+    await page.keyboard.press('Escape');
+    await page.waitForSelector('.editor', { state: 'detached' });
+  }
   await client.close();
 });
 

@@ -105,7 +105,10 @@ export function messageEditor(text, send, leave, words = { label: t('Edit messag
   });
   drawFiles();
   draw();
-  requestAnimationFrame(() => fitText(area)); // when it is on the page
+  requestAnimationFrame(() => {
+    fitText(area); // when it is on the page
+    element.scrollIntoView({ block: 'nearest' });
+  });
   return {
     element,
     text: whole,

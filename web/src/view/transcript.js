@@ -128,7 +128,7 @@ function keepReader() {
 }
 
 function keepEnd() {
-  if (!views.size && !pendingList.firstChild) return void (jump.hidden = true); // nothing to lay the page out for
+  if (!list.firstChild && !pendingList.firstChild) return void (jump.hidden = true); // nothing to lay the page out for
   if (pinned) scroller.scrollTop = scroller.scrollHeight;
   jump.hidden = pinned || distance() < AT_END;
 }
@@ -384,6 +384,7 @@ function drawChat() {
   log.hidden = drawNotice();
   if (!chat || shown.id !== chat.id || shown.generation !== chat.generation) {
     const replaces = !!chat && shown.id === chat.id && views.size > 0;
+    const left = shown.id !== null;
     shown = { id: chat?.id ?? null, generation: chat?.generation ?? -1 };
     if (chat) {
       redraw(chat, replaces);
@@ -391,6 +392,7 @@ function drawChat() {
       epoch++;
       filling = false;
       list.replaceChildren();
+      if (left) scroller.scrollTop = 0; // a new chat begins at its top
     }
   } else {
     syncTurns(chat);

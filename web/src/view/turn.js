@@ -189,7 +189,6 @@ export class TurnView {
     const area = this.editor.element.querySelector('textarea');
     area?.setSelectionRange(area.value.length, area.value.length);
     area?.focus();
-    this.user.scrollIntoView({ block: 'nearest' });
   }
 
   /** Opens an editor in place of the answer. */
