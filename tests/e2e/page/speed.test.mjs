@@ -161,6 +161,46 @@ test('what one reads does not jump while one scrolls up, whatever the heights of
   assert.deepEqual(jumps, []);
 });
 
+/** What the browser styles and lays out anew in the page while an action runs: counts, which no other program changes. */
+async function workOf(page, action) {
+  const devtools = await page.context().browser().newBrowserCDPSession();
+  const events = [];
+  devtools.on('Tracing.dataCollected', ({ value }) => events.push(...value));
+  await devtools.send('Tracing.start', { traceConfig: { includedCategories: ['devtools.timeline'] }, transferMode: 'ReportEvents' });
+  await action();
+  const complete = new Promise((done) => devtools.once('Tracing.tracingComplete', done));
+  await devtools.send('Tracing.end');
+  await complete;
+  await devtools.detach();
+  const sum = (name, figure) => events.filter((event) => event.name === name).reduce((all, { args }) => all + (figure(args) ?? 0), 0);
+  return {
+    styled: sum('UpdateLayoutTree', ({ elementCount }) => elementCount),
+    laidOut: sum('Layout', ({ beginData }) => beginData?.dirtyObjects),
+  };
+}
+
+test('scrolling up through many turns styles and lays out what comes into sight, and nothing else', async (t) => {
+  const { page } = await conversation(t, 600);
+  await page.hover('.scroller');
+  const complete = () => page.locator('.turn .facts').count();
+  const wheel = async (times) => {
+    for (let i = 0; i < times; i++) {
+      await page.mouse.wheel(0, -400);
+      await page.waitForTimeout(16);
+    }
+    await page.waitForTimeout(200);
+  };
+  await wheel(5); // past the turns that were complete before
+  const before = await complete();
+  const { styled, laidOut } = await workOf(page, () => wheel(60));
+  const turns = (await complete()) - before;
+  const elements = await page.locator('.turn[data-turn="580"]').evaluate((turn) => turn.querySelectorAll('*').length);
+  t.diagnostic(`${turns} turns of ${elements} elements: ${styled} elements styled, ${laidOut} objects laid out`);
+  assert.ok(turns > 40, `${turns} turns`);
+  assert.ok(styled < 3 * elements * turns, `${styled} elements styled for ${turns} turns of ${elements}`);
+  assert.ok(laidOut < 3 * elements * turns, `${laidOut} objects laid out for ${turns} turns of ${elements}`);
+});
+
 test('the first frame is that of index.html, which no script holds up', async (t) => {
   const page = await newPage(t, await newContext(t));
   let load;
