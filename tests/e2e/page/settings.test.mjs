@@ -130,6 +130,16 @@ test('new sessions start with the values chosen for them, in this browser from n
   assert.equal(await page.locator('#field-memory_len').count(), 0);
 });
 
+longTest('a label of two lines stands above its field', async (t) => {
+  const page = await openPage(t, server, { viewport: { width: 800, height: 700 }, locale: 'de-DE' });
+  await page.click('.header [aria-label=Einstellungen]');
+  await page.waitForSelector('.settings[open]');
+  const lines = await page.locator('.settings .field-line:visible').evaluateAll((all) =>
+    all.map((line) => ({ label: line.querySelector('label').getBoundingClientRect(), field: line.querySelector('input, textarea').getBoundingClientRect() })));
+  assert.ok(lines.some(({ label }) => label.height > 30), 'one has two lines');
+  assert.deepEqual(lines.filter(({ label, field }) => label.bottom > field.top + 1), []);
+});
+
 longTest('text size, width and what Enter does are chosen for this browser', async (t) => {
   const page = await openPage(t, server);
   const size = () => page.evaluate(() => getComputedStyle(document.documentElement).fontSize);
