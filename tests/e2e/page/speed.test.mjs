@@ -192,11 +192,16 @@ test('scrolling up through many turns styles and lays out what comes into sight,
   };
   await wheel(5); // past the turns that were complete before
   const before = await complete();
+  await page.evaluate(() => {
+    window.transitions = [];
+    document.addEventListener('transitionrun', ({ target, propertyName }) => window.transitions.push(`${propertyName} of ${target.className}`));
+  });
   const { styled, laidOut } = await workOf(page, () => wheel(60));
   const turns = (await complete()) - before;
   const elements = await page.locator('.turn[data-turn="580"]').evaluate((turn) => turn.querySelectorAll('*').length);
   t.diagnostic(`${turns} turns of ${elements} elements: ${styled} elements styled, ${laidOut} objects laid out`);
   assert.ok(turns > 40, `${turns} turns`);
+  assert.deepEqual(await page.evaluate(() => window.transitions), [], 'turns that pass under the pointer move nothing');
   assert.ok(styled < 3 * elements * turns, `${styled} elements styled for ${turns} turns of ${elements}`);
   assert.ok(laidOut < 3 * elements * turns, `${laidOut} objects laid out for ${turns} turns of ${elements}`);
 });
