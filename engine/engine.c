@@ -95,7 +95,7 @@ static struct sampling_params suggested(const struct model_config *mc) {
     return p;
 }
 
-static void fill_info(struct engine *e, const struct instance_options *io) {
+static void fill_info(struct engine *e, const struct core_options *io) {
     static const enum context_pooling poolings[] = {[EMBEDDING_MEAN] = POOLING_MEAN,
                                                     [EMBEDDING_LAST] = POOLING_LAST,
                                                     [EMBEDDING_FIRST] = POOLING_FIRST};
@@ -130,7 +130,7 @@ const struct engine_info *engine_info(const struct engine *e) {
 
 // Everything that a cache's bytes depend on beside the log and the window. The number of threads
 // changes no bit. How the ranks divide the model is first: a long name of a device is cut off.
-static void describe_maker(const struct engine *e, const struct instance_options *io,
+static void describe_maker(const struct engine *e, const struct core_options *io,
                            struct kv_snapshot_maker *m) {
     const struct backend *be = e->backend;
     char build[BUILD_ID_DIGITS + 1];
@@ -163,7 +163,7 @@ static void describe_maker(const struct engine *e, const struct instance_options
 
 // The snapshot folder and, without host_cache_bytes, host memory for the way there.
 static void size_snapshots(struct engine *e, const struct engine_options *o,
-                           struct instance_options *io) {
+                           struct core_options *io) {
     if (!o->snapshot_dir || !e->backend->ops->kv_blocks_save) return;
     e->has_snapshots = true;
     io->snapshot_dir = o->snapshot_dir;
@@ -181,28 +181,27 @@ static void size_snapshots(struct engine *e, const struct engine_options *o,
 }
 
 static void note_found(struct engine *e) {
-    for (const struct snapshot_entry *s = e->instance.caches.snapshots.lru; s; s = s->next)
+    for (const struct snapshot_entry *s = e->core.caches.snapshots.lru; s; s = s->next)
         engine_note_snapshot(e, s->name, s->id);
 }
 
 // Before the leader's own cache, whose first steps the other ranks take part in.
-static int size_ranks(struct engine *e, const struct instance_options *io, struct err *err) {
+static int size_ranks(struct engine *e, const struct core_options *io, struct err *err) {
     int64_t parked = io->host_cache_bytes / e->info.block_bytes;
     if (parked > INT32_MAX / 2) parked = INT32_MAX / 2;
     const struct plan_size size = {.dtype = io->kv_dtype,
                                    .block_tokens = io->block_tokens,
                                    .n_blocks = io->n_blocks,
                                    .n_groups = e->model->cache_groups.n,
-                                   .max_rows = instance_max_rows(io),
-                                   .max_logits = instance_max_logits(io),
+                                   .max_rows = core_max_rows(io),
+                                   .max_logits = core_max_logits(io),
                                    .n_host_blocks = (int32_t)parked};
     return lead_size(&e->lead, e->backend, &size, (size_t)e->info.block_bytes, err);
 }
 
-static int open_instance(struct engine *e, const struct engine_options *o,
-                         const struct engine_outlets *at, const struct clock *clock,
-                         struct err *err) {
-    struct instance_options io = {
+static int open_core(struct engine *e, const struct engine_options *o,
+                     const struct engine_outlets *at, const struct clock *clock, struct err *err) {
+    struct core_options io = {
         .max_running = o->max_sequences,
         .prefill_tokens = o->prefill_chunk_tokens,
         .block_tokens = o->block_tokens,
@@ -238,19 +237,19 @@ static int open_instance(struct engine *e, const struct engine_options *o,
     describe_maker(e, &io, &e->maker);
     engine_note_windows(e);
     io.maker = e->maker;
-    const struct instance_parts parts = {.model = e->model,
-                                         .tokenizer = e->tokenizer,
-                                         .eos_ids = e->eos_ids,
-                                         .n_eos = e->n_eos,
-                                         .commands = &e->commands,
-                                         .events = &e->events,
-                                         .clock = clock};
-    TRY(instance_init(&e->instance, &parts, &io, err));
+    const struct core_parts parts = {.model = e->model,
+                                     .tokenizer = e->tokenizer,
+                                     .eos_ids = e->eos_ids,
+                                     .n_eos = e->n_eos,
+                                     .commands = &e->commands,
+                                     .events = &e->events,
+                                     .clock = clock};
+    TRY(core_init(&e->core, &parts, &io, err));
     e->max_running = io.max_running;
     e->prefill_tokens = io.prefill_tokens;
-    e->host_blocks = io.host_transit ? 0 : e->instance.caches.tiers.host.n_blocks;
-    e->has_final_norm = final_norm_usable(&e->instance.final_norm);
-    engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
+    e->host_blocks = io.host_transit ? 0 : e->core.caches.tiers.host.n_blocks;
+    e->has_final_norm = final_norm_usable(&e->core.final_norm);
+    engine_metrics_init(&e->core.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
                         (double)e->info.n_blocks * (double)e->info.block_bytes);
     note_found(e);
     return 0;
@@ -362,7 +361,7 @@ static int open_at(struct engine **out, const struct engine_options *o,
         sized.prefill_chunk_tokens =
             e->backend->ops->mem_info ? GPU_CHUNK_TOKENS : CPU_CHUNK_TOKENS;
     TRY_GOTO(fail, engine_size_places(e, &sized, err));
-    TRY_GOTO(fail, open_instance(e, &sized, at, clock, err));
+    TRY_GOTO(fail, open_core(e, &sized, at, clock, err));
     TRY_GOTO(fail, engine_open_grammars(e, err));
     *out = e;
     return 0;
@@ -383,14 +382,14 @@ int engine_open_inside(struct engine **out, const struct engine_options *o,
 }
 
 bool engine_round(struct engine *e) {
-    return instance_round(&e->instance, 0);
+    return core_round(&e->core, 0);
 }
 
 static void *engine_main(void *arg) {
     struct engine *e = arg;
     const int64_t idle_us = patience_us(IDLE_ROUND_US);
     pthread_setname_np(pthread_self(), "parley-engine");
-    while (instance_round(&e->instance, idle_us)) continue;
+    while (core_round(&e->core, idle_us)) continue;
     queue_close(&e->events); // the owner can still poll the remaining events
     if (e->events.wake)
         e->events.wake(e->events.wake_ctx); // of a lost device no event may have come

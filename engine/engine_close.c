@@ -46,7 +46,7 @@ static void end_thread(struct engine *e) {
 
 void engine_retire(struct engine *e) {
     end_thread(e);
-    engine_metrics_remove(&e->instance.metrics);
+    engine_metrics_remove(&e->core.metrics);
 }
 
 void engine_unload(struct engine *e) {
@@ -59,13 +59,13 @@ void engine_close(struct engine *e) {
     if (!e) return;
     end_thread(e);
     struct command c;
-    snapshots_stop(&e->instance.caches.snapshots); // its jobs come back as commands
+    snapshots_stop(&e->core.caches.snapshots); // its jobs come back as commands
     while (e->commands.items && queue_try_pop(&e->commands, &c) == 1) {
         live_turn_free(c.turn);
         snapshot_job_free(c.job);
         packed_cache_free(c.cache);
     }
-    if (e->instance.model) instance_release(&e->instance);
+    if (e->core.model) core_release(&e->core);
     lead_close(&e->lead);
     free_owned(e);
     free(e->lent);

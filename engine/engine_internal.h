@@ -5,7 +5,7 @@
 #include "engine/grammar/grammars.h"
 #include "engine/model/prompt_tasks.h"
 #include "engine/process/process.h"
-#include "engine/run/instance.h"
+#include "engine/run/engine_core.h"
 #include "engine/run/load.h"
 #include "engine/text/chat_template.h"
 #include "engine/turnover.h"
@@ -54,7 +54,7 @@ struct engine {
     struct backend *backend;
     struct model *model;
     struct lead lead;                  // of the other ranks, if there are any
-    struct process *process;           // has backend, model, lead and instance; NULL: this one has
+    struct process *process;           // has backend, model, lead and core; NULL: this one has
     struct model_config *own_config;   // read for an engine process's engine; NULL: the model's
     const struct model_config *config; // own_config, or the model's
     struct kv_groups own_groups;       // of an engine process's engine, without places
@@ -91,14 +91,14 @@ struct engine {
     struct queue events;   // engine's thread -> owner
     pthread_t thread;
     bool has_thread;
-    struct instance instance; // the engine's thread, or the test that calls engine_round
-    struct instance_load *load, own_load; // the instance's; of a process, shared with it
+    struct engine_core core;          // the engine's thread, or the test that calls engine_round
+    struct core_load *load, own_load; // the instance's; of a process, shared with it
 };
 
 // Where an engine process publishes its load, and what takes its events; all may be NULL.
 struct engine_outlets {
-    struct instance_load *load;
-    void (*sink)(void *ctx, struct engine_event *events, size_t n); // as in struct instance_options
+    struct core_load *load;
+    void (*sink)(void *ctx, struct engine_event *events, size_t n); // as in struct core_options
     void *sink_ctx;
 };
 // engine_open_manual of an engine process.
@@ -122,7 +122,7 @@ int engine_size_places(const struct engine *e, struct engine_options *o, struct 
 // Once e->maker is known: e->info.kv_windows.
 void engine_note_windows(struct engine *e);
 // Then: the sizes of sessions and the cache in *io and e->info. E_INVAL, E_NOMEM: *err says which setting helps.
-int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
+int engine_size_cache(struct engine *e, const struct engine_options *o, struct core_options *io,
                       struct err *err);
 
 // Whether the turn can run here at all. E_INVAL, E_UNSUPPORTED, E_FULL: *err names the field.

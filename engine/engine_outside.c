@@ -59,14 +59,14 @@ int engine_open_outside(struct engine **out, const struct engine_options *o, str
              queue_init(&e->commands, sizeof(struct command), r.n_commands + 2, NULL, NULL, err));
     TRY_GOTO(fail, queue_init(&e->events, sizeof(struct engine_event), EVENT_QUEUE_LEN, o->wake,
                               o->wake_ctx, err));
-    engine_metrics_init(&e->instance.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
+    engine_metrics_init(&e->core.metrics, o->metrics, o->instance, e, e->info.kv_dtype,
                         (double)e->info.n_blocks * (double)e->info.block_bytes);
-    TRY_GOTO(fail, process_serve(e->process, &e->commands, &e->events, &e->instance.metrics, err));
+    TRY_GOTO(fail, process_serve(e->process, &e->commands, &e->events, &e->core.metrics, err));
     e->has_thread = true;
     *out = e;
     return 0;
 fail:
-    engine_metrics_remove(&e->instance.metrics);
+    engine_metrics_remove(&e->core.metrics);
     engine_close(e);
     return rc;
 }

@@ -54,7 +54,7 @@ static void send_out(struct inside *in) {
 // --- events and metrics, on the engine's thread --------------------------------------------------
 
 static void send_metrics(struct inside *in) {
-    const struct engine_metrics *m = &in->engine->instance.metrics;
+    const struct engine_metrics *m = &in->engine->core.metrics;
     size_t at = 0, bytes = in->n_numbers * sizeof *in->numbers;
     for (int i = 0; i < m->n_rows; i++) {
         metric_read(m->rows[i], in->numbers + at);
@@ -136,7 +136,7 @@ static void *engine_main(void *arg) {
     bool goes_on = true;
     pthread_setname_np(pthread_self(), "parley-engine");
     while (goes_on) {
-        goes_on = instance_round(&e->instance, idle_us);
+        goes_on = core_round(&e->core, idle_us);
         if (!in->dirty && clock_mono_us(&clock_system) - in->sent_us < METRICS_US && goes_on)
             continue;
         pthread_mutex_lock(&in->lock);
@@ -259,7 +259,7 @@ static void send_opened(struct inside *in) {
 }
 
 static int prepare_metrics(struct inside *in) {
-    const struct engine_metrics *m = &in->engine->instance.metrics;
+    const struct engine_metrics *m = &in->engine->core.metrics;
     for (int i = 0; i < m->n_rows; i++) in->n_numbers += (size_t)metric_n_numbers(m->rows[i]);
     in->sent = calloc(in->n_numbers + 1, sizeof *in->sent);
     in->numbers = calloc(in->n_numbers + 1, sizeof *in->numbers);
@@ -270,8 +270,8 @@ static int open_engine(struct inside *in, struct wire_message *m, struct metrics
     struct engine_options o;
     enum log_level level;
     struct err err = {0};
-    void *memory = mmap(NULL, sizeof(struct instance_load), PROT_READ | PROT_WRITE, MAP_SHARED,
-                        WIRE_MEMORY, 0);
+    void *memory =
+        mmap(NULL, sizeof(struct core_load), PROT_READ | PROT_WRITE, MAP_SHARED, WIRE_MEMORY, 0);
     if (!wire_take(m, &level, sizeof level) || !wire_take_options(m, &o) || memory == MAP_FAILED) {
         fputs("parley engine: started by a server alone\n", stderr);
         return E_INVAL;

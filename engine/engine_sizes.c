@@ -84,7 +84,7 @@ static int64_t default_cache_bytes(const struct engine_options *o, const struct 
 }
 
 static int size_log(const struct engine_options *o, const struct model_config *mc,
-                    struct instance_options *io, struct err *err) {
+                    struct core_options *io, struct err *err) {
     bool table = mc->positions == POSITION_LEARNED || mc->positions == POSITION_SINUSOIDAL;
     io->max_session_len = o->max_session_len > 0 ? o->max_session_len : mc->max_positions;
     if (!table || io->max_session_len <= mc->max_positions) return 0;
@@ -94,10 +94,10 @@ static int size_log(const struct engine_options *o, const struct model_config *m
 
 // Adds to the device's budget what is known once the weights are loaded.
 static void add_loaded(struct budget *b, const struct engine *e, const struct engine_options *o,
-                       const struct instance_options *io, int64_t block_bytes) {
+                       const struct core_options *io, int64_t block_bytes) {
     const struct model_config *mc = &e->model->config;
     int32_t rows = o->max_sequences + o->prefill_chunk_tokens;
-    int32_t n_logits = instance_max_logits(io);
+    int32_t n_logits = core_max_logits(io);
     b->loaded = true;
     b->weights = (int64_t)e->model->weight_bytes;
     b->eight_bits = mc->int8 || mc->fp8;
@@ -125,7 +125,7 @@ static int64_t block_bytes_of(const struct engine *e, const struct engine_option
 enum { CPU_PLACES = 16, GPU_PLACES = 256, PLACE_TOKENS = 1024 };
 
 int engine_size_places(const struct engine *e, struct engine_options *o, struct err *err) {
-    struct instance_options io = {0};
+    struct core_options io = {0};
     struct budget b;
     if (o->max_sequences > 0) return 0;
     o->max_sequences = CPU_PLACES;
@@ -143,7 +143,7 @@ int engine_size_places(const struct engine *e, struct engine_options *o, struct 
 
 // --- the cache -----------------------------------------------------------------------------------
 
-int engine_size_cache(struct engine *e, const struct engine_options *o, struct instance_options *io,
+int engine_size_cache(struct engine *e, const struct engine_options *o, struct core_options *io,
                       struct err *err) {
     const struct model_config *mc = &e->model->config;
     TRY(size_log(o, mc, io, err));

@@ -247,7 +247,7 @@ int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *e
         return err_set(err, E_NOMEM, "no memory for another turn");
     }
     t->sched.reserve = (int32_t)reserve;
-    t->sched.places = instance_places(e->max_running, n_branches);
+    t->sched.places = core_places(e->max_running, n_branches);
     t->sched.priority = turn->priority;
     t->sched.never_paused = turn->on_logits;
     struct command c = {
@@ -510,7 +510,7 @@ bool engine_token_is_near(const struct engine *e) {
 }
 
 void engine_why_lost(const struct engine *e, char *out, size_t cap) {
-    const struct instance_load *l = e->load;
+    const struct core_load *l = e->load;
     if (e->process)
         process_why_lost(e->process, out, cap);
     else
@@ -518,7 +518,7 @@ void engine_why_lost(const struct engine *e, char *out, size_t cap) {
 }
 
 void engine_load(const struct engine *e, struct engine_load *out) {
-    const struct instance_load *l = e->load;
+    const struct core_load *l = e->load;
     int32_t turns[ENGINE_N_PRIORITIES][3];
     for (int p = 0; p < ENGINE_N_PRIORITIES; p++) {
         turns[p][0] = atomic_load_explicit(&l->turns[p].running, memory_order_relaxed);

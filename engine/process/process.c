@@ -77,7 +77,7 @@ int process_open(struct process **out, const struct engine_options *o, struct wi
     return 0;
 }
 
-struct instance_load *process_load(const struct process *p) {
+struct core_load *process_load(const struct process *p) {
     return p->load;
 }
 

@@ -13,7 +13,7 @@
 struct process;
 struct queue;
 struct engine_metrics;
-struct instance_load;
+struct core_load;
 
 // In the queue of events: the process is gone, and with it all turns and caches.
 #define EVENT_PROCESS_LOST ((enum engine_event_kind)(ENGINE_EXPORTED + 1))
@@ -23,7 +23,7 @@ struct instance_load;
 int process_open(struct process **out, const struct engine_options *o, struct wire_report *report,
                  struct err *err);
 // The load that it publishes, in shared memory. Valid until process_close.
-struct instance_load *process_load(const struct process *p);
+struct core_load *process_load(const struct process *p);
 const char *process_text(const struct process *p, int i); // of its report: enum process_texts
 enum process_texts {
     PROCESS_FAMILY,

@@ -32,8 +32,8 @@ struct process {
     struct queue *commands, *events;
     struct engine_metrics *metrics;
 
-    struct instance_load *load; // shared with the process
-    int memory;                 // its descriptor
+    struct core_load *load; // shared with the process
+    int memory;             // its descriptor
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -9,7 +9,7 @@
 //
 // Both ends are one build of one program, so structs are sent as they are in memory. A pointer in them only
 // shows whether a part with its contents follows. A message is a head and parts; a part is its length and its
-// bytes. Load and heartbeat (struct instance_load) are in shared memory and need no message.
+// bytes. Load and heartbeat (struct core_load) are in shared memory and need no message.
 #pragma once
 #include "base/buf.h"
 #include "engine/cache/sequence.h"

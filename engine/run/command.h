@@ -1,4 +1,4 @@
-// What other threads ask of the engine's thread: entries of instance.commands.
+// What other threads ask of the engine's thread: entries of engine_core.commands.
 #pragma once
 #include "base/siphash.h"
 
@@ -27,10 +27,10 @@ enum command_kind {
 struct command {
     enum command_kind kind;
     uint64_t sequence, turn_id;
-    struct live_turn *turn; // SUBMIT, PREPARE: passes to the instance
+    struct live_turn *turn; // SUBMIT, PREPARE: passes to the core
     uint64_t from;          // FORK: `sequence` begins with the first n_tokens of this one
     int64_t n_tokens;
-    struct packed_cache *cache; // IMPORT: passes to the instance
+    struct packed_cache *cache; // IMPORT: passes to the core
     struct hash128 name;        // FORGET: of the snapshot
     struct snapshot_job *job;   // SNAPSHOT: a thread of the snapshot folder has finished it
 };

@@ -3,16 +3,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-struct instance;
+struct engine_core;
 struct live_turn;
 
 // Called before the plan: finds drafts for each decoding turn, and writes them after its log.
-void instance_find_drafts(struct instance *in);
+void core_find_drafts(struct engine_core *core);
 // Whether the turn's next token is drawn from this row: all drafts before the row were accepted.
-bool instance_is_next(const struct instance *in, const struct live_turn *t, int32_t row);
+bool core_is_next(const struct engine_core *core, const struct live_turn *t, int32_t row);
 // Called when the turn's next token is drawn from this position: commits the draft there to the cache.
-void instance_keep_draft(struct live_turn *t, int64_t position);
+void core_keep_draft(struct live_turn *t, int64_t position);
 // Compares a drawn token, which is not in the log yet, with the draft in its place.
-void instance_compare_draft(struct live_turn *t, int32_t id);
+void core_compare_draft(struct live_turn *t, int32_t id);
 // Called after the step's draws: removes the rejected drafts from the cache.
-void instance_settle_drafts(struct instance *in, struct live_turn *t);
+void core_settle_drafts(struct engine_core *core, struct live_turn *t);

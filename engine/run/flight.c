@@ -8,7 +8,7 @@
 //
 // The next step's input is what the present one draws, which its embedding reads where the device has left it
 // (BATCH_DRAWN in kernels/batch.h). The host learns a step later that a turn is over (a stop token, a stop
-// string, an error); that turn's row of the step under way then does not count (instance_leave_flight): the cache
+// string, an error); that turn's row of the step under way then does not count (core_leave_flight): the cache
 // keeps no key of it, and the owner is not charged. A turn whose length ends it has no such row. Only draws that need
 // nothing of the token before can run ahead: no penalties, grammars, bans, alternatives.
 //
@@ -28,7 +28,7 @@
 // Until a step has ended (rules 1 to 3):
 //
 // 1. Its turns do not pause, fork or change their rings. So all commands, deadlines, admission and copies of
-//    caches wait until all steps under way have ended (instance_land). A turn may end with the step before.
+//    caches wait until all steps under way have ended (core_land). A turn may end with the step before.
 // 2. Its blocks stay held: only its own commit gives blocks back, or the end of its turn. Of groups, blocks that
 //    another step takes, copies or evicts are in no step under way, and it does not matter that the leader copies them
 //    before its part of the step and other ranks after theirs. With one stage, all ranks' devices do everything in the
@@ -41,7 +41,7 @@
 // without a flight.
 #include "engine/run/flight.h"
 #include "engine/run/emit_later.h"
-#include "engine/run/instance.h"
+#include "engine/run/engine_core.h"
 #include "engine/run/step.h"
 
 enum {
@@ -53,23 +53,24 @@ enum {
     FLIGHT_STEPS_WAITED = 8,
 };
 
-int32_t instance_flight_rows(const struct backend *be) {
+int32_t core_flight_rows(const struct backend *be) {
     return be->ops->mem_info ? FLIGHT_ROWS_GPU : FLIGHT_ROWS_HOST;
 }
 
 // Its steps follow each other.
-static bool has_one_stage(const struct instance *in) {
-    return in->n_groups == 1;
+static bool has_one_stage(const struct engine_core *core) {
+    return core->n_groups == 1;
 }
 
-static int32_t least_turns(const struct instance *in) {
-    return has_one_stage(in) ? 1 : in->n_groups * in->flight_rows;
+static int32_t least_turns(const struct engine_core *core) {
+    return has_one_stage(core) ? 1 : core->n_groups * core->flight_rows;
 }
 
-static bool can_fly(const struct instance *in) {
+static bool can_fly(const struct engine_core *core) {
     // Two rows of a turn are not committed, and a ring has room for a chunk of them.
-    const bool follows = in->forward.backend->ops->draws_read_before && in->opt.prefill_tokens > 1;
-    return !has_one_stage(in) || follows;
+    const bool follows =
+        core->forward.backend->ops->draws_read_before && core->opt.prefill_tokens > 1;
+    return !has_one_stage(core) || follows;
 }
 
 // Also the token after the next one is drawn by the device, which then does not need to know the next one.
@@ -89,33 +90,33 @@ static bool caches_rest_in_place(const struct caches *c) {
     return !c->resuming && !c->tiers.copying && !c->park_pressed && c->n_in[CACHE_PARKING] == 0;
 }
 
-bool instance_takes_off(struct instance *in) {
-    struct flight *f = &in->flight;
-    const struct scheduler *s = &in->sched;
-    if (!can_fly(in) || f->state != FLIGHT_READY || s->n_running < least_turns(in) ||
-        !caches_rest_in_place(&in->caches))
+bool core_takes_off(struct engine_core *core) {
+    struct flight *f = &core->flight;
+    const struct scheduler *s = &core->sched;
+    if (!can_fly(core) || f->state != FLIGHT_READY || s->n_running < least_turns(core) ||
+        !caches_rest_in_place(&core->caches))
         return false;
     for (int32_t i = 0; i < s->n_running; i++) {
         const struct live_turn *t = (const struct live_turn *)s->running[i];
         if (s->running[i]->priority != s->running[0]->priority || !just_decodes(t) ||
-            (has_one_stage(in) && !draws_ahead(t)))
+            (has_one_stage(core) && !draws_ahead(t)))
             return false;
     }
-    bool waited = has_one_stage(in) && sched_n_waiting(s) > 0;
-    sched_group(&in->sched, in->n_groups);
+    bool waited = has_one_stage(core) && sched_n_waiting(s) > 0;
+    sched_group(&core->sched, core->n_groups);
     *f = (struct flight){.state = FLIGHT_ON,
-                         .left = waited ? FLIGHT_STEPS_WAITED : FLIGHT_STEPS * in->n_groups,
+                         .left = waited ? FLIGHT_STEPS_WAITED : FLIGHT_STEPS * core->n_groups,
                          .n_running = s->n_running};
     return true;
 }
 
-bool instance_flies_on(struct instance *in) {
-    const struct flight *f = &in->flight;
-    if (f->state != FLIGHT_ON || f->left <= 0 || in->caches.device_lost) return false;
-    bool has_room = in->sched.n_running < f->n_running && sched_n_waiting(&in->sched) > 0;
-    return !has_room && in->sched.n_running >= least_turns(in) && queue_count(in->commands) == 0 &&
-           caches_rest_in_place(&in->caches) &&
-           clock_mono_us(in->emit.clock) < in->next_deadline_us;
+bool core_flies_on(struct engine_core *core) {
+    const struct flight *f = &core->flight;
+    if (f->state != FLIGHT_ON || f->left <= 0 || core->caches.device_lost) return false;
+    bool has_room = core->sched.n_running < f->n_running && sched_n_waiting(&core->sched) > 0;
+    return !has_room && core->sched.n_running >= least_turns(core) &&
+           queue_count(core->commands) == 0 && caches_rest_in_place(&core->caches) &&
+           clock_mono_us(core->emit.clock) < core->next_deadline_us;
 }
 
 // The device draws all tokens of the step, whatever the tokens before them are.
@@ -126,64 +127,64 @@ static bool draws_all(const struct step *s) {
     return b->draws;
 }
 
-static struct step *under_way(struct instance *in, int32_t i) {
-    return &in->steps[(in->flight.first + i) % in->n_steps];
+static struct step *under_way(struct engine_core *core, int32_t i) {
+    return &core->steps[(core->flight.first + i) % core->n_steps];
 }
 
 // Builds the next step, and sends it to the other ranks or, with one stage, launches it.
-static void begin(struct instance *in) {
-    struct flight *f = &in->flight;
-    struct step *before = has_one_stage(in) && f->n > 0 ? under_way(in, f->n - 1) : NULL;
+static void begin(struct engine_core *core) {
+    struct flight *f = &core->flight;
+    struct step *before = has_one_stage(core) && f->n > 0 ? under_way(core, f->n - 1) : NULL;
     if (before && !draws_all(before)) {
         f->state = FLIGHT_ENDS;
         return;
     }
-    in->step = under_way(in, f->n);
-    in->step->before = before;
-    if (!instance_build_step(in, false)) {
+    core->step = under_way(core, f->n);
+    core->step->before = before;
+    if (!core_build_step(core, false)) {
         f->state = FLIGHT_ENDS; // the group has no turn, or all of them wait
         return;
     }
-    in->step->rc = has_one_stage(in)
-                       ? instance_launch_step(in, false)
-                       : forward_send(&in->forward, &in->step->batch.batch, in->step->group);
-    if (in->step->rc < 0) f->state = FLIGHT_ENDS;
-    if (in->step->rc < 0 && !has_one_stage(in)) {
-        instance_complete_step(in, in->step->rc);
+    core->step->rc = has_one_stage(core) ? core_launch_step(core, false)
+                                         : forward_send(&core->forward, &core->step->batch.batch,
+                                                        core->step->group);
+    if (core->step->rc < 0) f->state = FLIGHT_ENDS;
+    if (core->step->rc < 0 && !has_one_stage(core)) {
+        core_complete_step(core, core->step->rc);
         return;
     }
-    if (f->n > 0) metric_add(in->metrics.overlapped, 1);
+    if (f->n > 0) metric_add(core->metrics.overlapped, 1);
     f->n++;
     f->left--;
 }
 
-static void end_oldest(struct instance *in, int rc) {
-    struct flight *f = &in->flight;
-    instance_emit_pending(in);
-    in->step = under_way(in, 0);
-    f->first = (f->first + 1) % in->n_steps;
+static void end_oldest(struct engine_core *core, int rc) {
+    struct flight *f = &core->flight;
+    core_emit_pending(core);
+    core->step = under_way(core, 0);
+    f->first = (f->first + 1) % core->n_steps;
     f->n--;
-    instance_complete_step(in, rc);
+    core_complete_step(core, rc);
     // A step that follows begins, as measured, when the one before ends.
-    if (instance_is_followed(in)) under_way(in, 0)->began_us = clock_mono_us(in->emit.clock);
+    if (core_is_followed(core)) under_way(core, 0)->began_us = clock_mono_us(core->emit.clock);
 }
 
-static int launch_oldest(struct instance *in) {
-    in->step = under_way(in, 0);
-    return instance_launch_step(in, true);
+static int launch_oldest(struct engine_core *core) {
+    core->step = under_way(core, 0);
+    return core_launch_step(core, true);
 }
 
-static void begin_all(struct instance *in) {
-    while (in->flight.state == FLIGHT_ON && in->flight.n < in->n_steps) begin(in);
+static void begin_all(struct engine_core *core) {
+    while (core->flight.state == FLIGHT_ON && core->flight.n < core->n_steps) begin(core);
 }
 
-bool instance_is_followed(const struct instance *in) {
-    return has_one_stage(in) && in->flight.n > 0;
+bool core_is_followed(const struct engine_core *core) {
+    return has_one_stage(core) && core->flight.n > 0;
 }
 
-void instance_leave_flight(struct instance *in, const struct live_turn *t) {
-    for (int32_t k = 0; k < in->flight.n; k++) {
-        struct step *s = under_way(in, k);
+void core_leave_flight(struct engine_core *core, const struct live_turn *t) {
+    for (int32_t k = 0; k < core->flight.n; k++) {
+        struct step *s = under_way(core, k);
         for (int32_t i = 0; i < s->batch.batch.n_seqs; i++) {
             if (s->turns[i] != t) continue;
             s->turns[i] = NULL;
@@ -194,45 +195,45 @@ void instance_leave_flight(struct instance *in, const struct live_turn *t) {
 }
 
 // Where the next step could not be launched, the results of the oldest one are not read either.
-static int followed_rc(struct instance *in) {
-    int rc = under_way(in, 0)->rc;
-    return rc == 0 && in->flight.n > 1 ? under_way(in, 1)->rc : rc;
+static int followed_rc(struct engine_core *core) {
+    int rc = under_way(core, 0)->rc;
+    return rc == 0 && core->flight.n > 1 ? under_way(core, 1)->rc : rc;
 }
 
-static void fly_with_one_stage(struct instance *in) {
-    if (in->flight.n == 0) begin(in);
-    instance_emit_pending(in); // a step is under way
-    begin_all(in);
-    if (in->flight.n > 0) end_oldest(in, followed_rc(in));
+static void fly_with_one_stage(struct engine_core *core) {
+    if (core->flight.n == 0) begin(core);
+    core_emit_pending(core); // a step is under way
+    begin_all(core);
+    if (core->flight.n > 0) end_oldest(core, followed_rc(core));
 }
 
 // A device that computes beside the host begins its part first: the other ranks compute meanwhile. A CPU computes in
 // the call, so they get their next step before.
-void instance_fly(struct instance *in) {
-    if (has_one_stage(in)) {
-        fly_with_one_stage(in);
+void core_fly(struct engine_core *core) {
+    if (has_one_stage(core)) {
+        fly_with_one_stage(core);
         return;
     }
-    bool beside = in->forward.backend->ops->logits_read;
+    bool beside = core->forward.backend->ops->logits_read;
     if (!beside)
-        begin_all(in);
-    else if (in->flight.n == 0)
-        begin(in);
-    if (in->flight.n == 0 || in->caches.device_lost) return;
-    int rc = launch_oldest(in);
-    if (beside && rc == 0) begin_all(in);
-    end_oldest(in, rc);
+        begin_all(core);
+    else if (core->flight.n == 0)
+        begin(core);
+    if (core->flight.n == 0 || core->caches.device_lost) return;
+    int rc = launch_oldest(core);
+    if (beside && rc == 0) begin_all(core);
+    end_oldest(core, rc);
 }
 
-void instance_land(struct instance *in) {
-    while (in->flight.n > 0) {
-        bool lost = in->caches.device_lost;
-        if (has_one_stage(in)) {
-            end_oldest(in, lost ? E_DEVICE : followed_rc(in));
+void core_land(struct engine_core *core) {
+    while (core->flight.n > 0) {
+        bool lost = core->caches.device_lost;
+        if (has_one_stage(core)) {
+            end_oldest(core, lost ? E_DEVICE : followed_rc(core));
             continue;
         }
-        if (lost && in->forward.lead->n_ahead > 0) lead_begins(in->forward.lead);
-        end_oldest(in, lost ? E_DEVICE : launch_oldest(in));
+        if (lost && core->forward.lead->n_ahead > 0) lead_begins(core->forward.lead);
+        end_oldest(core, lost ? E_DEVICE : launch_oldest(core));
     }
-    in->flight.state = in->flight.state == FLIGHT_READY ? FLIGHT_READY : FLIGHT_OFF;
+    core->flight.state = core->flight.state == FLIGHT_READY ? FLIGHT_READY : FLIGHT_OFF;
 }

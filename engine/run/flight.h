@@ -4,7 +4,7 @@
 #include <stdint.h>
 
 struct backend;
-struct instance;
+struct engine_core;
 struct live_turn;
 
 enum flight_state {
@@ -20,17 +20,17 @@ struct flight {
     int32_t n_running; // turns at the start
 };
 
-int32_t instance_flight_rows(const struct backend *be); // from which a flight is faster
+int32_t core_flight_rows(const struct backend *be); // from which a flight is faster
 
 // Whether the next round is a flight's: it goes on, or one begins where the last round was a whole step.
-bool instance_flies_on(struct instance *in);
-bool instance_takes_off(struct instance *in);
+bool core_flies_on(struct engine_core *core);
+bool core_takes_off(struct engine_core *core);
 // Such a round: begins the next groups' steps, and ends the oldest one.
-void instance_fly(struct instance *in);
+void core_fly(struct engine_core *core);
 // Ends all steps under way, so that turns and caches may change. Without a device their turns end with an error.
-void instance_land(struct instance *in);
+void core_land(struct engine_core *core);
 // The turn's rows of steps under way do not count: it ends, or its last token is computed again.
-void instance_leave_flight(struct instance *in, const struct live_turn *t);
+void core_leave_flight(struct engine_core *core, const struct live_turn *t);
 // Whether a step that follows in->step is under way: the draws of in->step come by forward_draws_before, and its
 // logits are lost.
-bool instance_is_followed(const struct instance *in);
+bool core_is_followed(const struct engine_core *core);

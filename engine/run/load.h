@@ -3,7 +3,7 @@
 #include "engine/engine.h"
 #include <stdatomic.h>
 
-struct instance_load { // written by the engine's thread, read by any
+struct core_load { // written by the engine's thread, read by any
     struct {
         _Atomic int32_t running, queued, paused;
     } turns[ENGINE_N_PRIORITIES];

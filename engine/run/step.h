@@ -2,7 +2,7 @@
 #pragma once
 #include "engine/run/batch.h"
 
-struct instance;
+struct engine_core;
 struct live_turn;
 
 // One step from its plan to its last draw.
@@ -23,11 +23,11 @@ struct step {
     int64_t began_us;
 };
 
-bool instance_step(struct instance *in); // false: every running turn waits for blocks or a mask
+bool core_step(struct engine_core *core); // false: every running turn waits for blocks or a mask
 
 // The parts of a step, for in->step. all: false for a step of in->step's group alone.
 // False: it has no rows.
-bool instance_build_step(struct instance *in, bool all);
+bool core_build_step(struct engine_core *core, bool all);
 // sent: forward_send was called. Returns once the device computes the step, or has computed it.
-int instance_launch_step(struct instance *in, bool sent);
-void instance_complete_step(struct instance *in, int rc); // rc: of the launch
+int core_launch_step(struct engine_core *core, bool sent);
+void core_complete_step(struct engine_core *core, int rc); // rc: of the launch

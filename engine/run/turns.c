@@ -4,8 +4,8 @@
 #include "engine/run/command.h"
 #include "engine/run/draft_step.h"
 #include "engine/run/emit_later.h"
+#include "engine/run/engine_core.h"
 #include "engine/run/flight.h"
-#include "engine/run/instance.h"
 
 #include "base/log.h"
 
@@ -15,14 +15,14 @@
 // --- slots ---------------------------------------------------------------------------------------
 
 // There is one for each turn that may run, and a spare one (flush_text).
-static int take_slot(struct instance *in, struct live_turn *t, struct err *err) {
-    struct turn_slot *slot = in->slots;
+static int take_slot(struct engine_core *core, struct live_turn *t, struct err *err) {
+    struct turn_slot *slot = core->slots;
     while (slot->taken) slot++;
     slot->taken = true;
     t->slot = slot;
-    TRY(live_turn_begin(t, slot, in->tokenizer, in->eos_ids, in->n_eos, &in->scratch, &in->text,
-                        err));
-    return t->branches ? branches_begin(t, in->tokenizer, err) : 0;
+    TRY(live_turn_begin(t, slot, core->tokenizer, core->eos_ids, core->n_eos, &core->scratch,
+                        &core->text, err));
+    return t->branches ? branches_begin(t, core->tokenizer, err) : 0;
 }
 
 static void release_slot(struct live_turn *t) {
@@ -33,8 +33,9 @@ static void release_slot(struct live_turn *t) {
 
 // --- the end of a turn ---------------------------------------------------------------------------
 
-static void count_end(struct instance *in, const struct live_turn *t, enum engine_finish finish) {
-    const struct engine_metrics *m = &in->metrics;
+static void count_end(struct engine_core *core, const struct live_turn *t,
+                      enum engine_finish finish) {
+    const struct engine_metrics *m = &core->metrics;
     metric_add(m->finished[finish], 1);
     if (!t->first_us) return;
     struct turn_times times = live_turn_times(t, t->last_us);
@@ -44,11 +45,11 @@ static void count_end(struct instance *in, const struct live_turn *t, enum engin
 
 // The turn's DONE event includes how long its first step waited for copies. If that step still runs, its
 // waiting counts for no turn.
-static void end_waiting(struct instance *in, struct live_turn *t) {
-    struct tiers *tiers = &in->caches.tiers;
+static void end_waiting(struct engine_core *core, struct live_turn *t) {
+    struct tiers *tiers = &core->caches.tiers;
     if (tiers->waited_us != &t->restore_us) return;
-    if (tiers_collect(tiers, false, clock_mono_us(in->emit.clock)) < 0)
-        in->caches.device_lost = true;
+    if (tiers_collect(tiers, false, clock_mono_us(core->emit.clock)) < 0)
+        core->caches.device_lost = true;
     tiers->waited_us = NULL;
 }
 
@@ -60,31 +61,31 @@ static bool goes_elsewhere(enum engine_finish finish, const struct err *why) {
 }
 
 // A paused turn has no slot: it gets the spare one.
-static int flush_text(struct instance *in, struct live_turn *t, enum engine_finish finish,
+static int flush_text(struct engine_core *core, struct live_turn *t, enum engine_finish finish,
                       bool ran) {
     struct err err = {0};
-    if (t->begun && !t->slot) TRY(take_slot(in, t, &err));
-    if (t->branches && t->slot) TRY(instance_branches_settle(in, t, finish, ran));
-    buf_reset(&in->text);
-    TRY(live_turn_flush(t, &in->scratch, &in->text));
+    if (t->begun && !t->slot) TRY(take_slot(core, t, &err));
+    if (t->branches && t->slot) TRY(core_branches_settle(core, t, finish, ran));
+    buf_reset(&core->text);
+    TRY(live_turn_flush(t, &core->scratch, &core->text));
     if (!t->branches || !t->slot) return 0;
-    return branches_texts(t, t->slot, in->tokenizer, &in->scratch);
+    return branches_texts(t, t->slot, core->tokenizer, &core->scratch);
 }
 
-void instance_finish(struct instance *in, struct live_turn *t, enum engine_finish finish,
-                     const struct err *why, bool drop_cache) {
-    struct caches *c = &in->caches;
+void core_finish(struct engine_core *core, struct live_turn *t, enum engine_finish finish,
+                 const struct err *why, bool drop_cache) {
+    struct caches *c = &core->caches;
     struct sequence *s = t->sequence;
-    in->idle = false;
-    instance_emit_pending(in);
-    instance_leave_flight(in, t);
-    instance_settle_drafts(in, t);
-    end_waiting(in, t);
+    core->idle = false;
+    core_emit_pending(core);
+    core_leave_flight(core, t);
+    core_settle_drafts(core, t);
+    end_waiting(core, t);
     bool ran = t->sched.state == SCHED_PREFILL || t->sched.state == SCHED_DECODE;
-    sched_leave(&in->sched, &t->sched);
-    buf_reset(&in->text);
+    sched_leave(&core->sched, &t->sched);
+    buf_reset(&core->text);
     if (!goes_elsewhere(finish, why) &&
-        flush_text(in, t, finish, ran) < 0) { // after a stop string nothing is held back
+        flush_text(core, t, finish, ran) < 0) { // after a stop string nothing is held back
         log_warn("engine.text_lost", "turn=%llu", (unsigned long long)t->spec.turn);
     }
     release_slot(t);
@@ -93,9 +94,9 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
         t->spec.ids = NULL;
     }
     s->turn = NULL;
-    cache_turn_over(c, s, drop_cache, sched_n_waiting(&in->sched));
-    count_end(in, t, finish);
-    emit_done(&in->emit, t, finish, why, buf_z(&in->text), in->text.len, s->ring.n_held,
+    cache_turn_over(c, s, drop_cache, sched_n_waiting(&core->sched));
+    count_end(core, t, finish);
+    emit_done(&core->emit, t, finish, why, buf_z(&core->text), core->text.len, s->ring.n_held,
               s->state == CACHE_PARKED);
     s->refused = NULL;
     if (t->then_release)
@@ -107,53 +108,53 @@ void instance_finish(struct instance *in, struct live_turn *t, enum engine_finis
 
 // --- commands ------------------------------------------------------------------------------------
 
-static void submit(struct instance *in, struct live_turn *t) {
-    struct sequence *s = caches_find_or_add(&in->caches, t->spec.sequence);
+static void submit(struct engine_core *core, struct live_turn *t) {
+    struct sequence *s = caches_find_or_add(&core->caches, t->spec.sequence);
     if (!s) {
         struct err err;
         err_set(&err, E_NOMEM, "no memory for another sequence");
-        metric_add(in->metrics.finished[FINISH_ERROR], 1);
-        emit_done(&in->emit, t, FINISH_ERROR, &err, "", 0, 0, false);
+        metric_add(core->metrics.finished[FINISH_ERROR], 1);
+        emit_done(&core->emit, t, FINISH_ERROR, &err, "", 0, 0, false);
         live_turn_free(t);
         return;
     }
     t->sequence = s;
     s->turn = t;
     s->names = t->names;
-    cache_idle_add(&in->caches, s); // used soon: evicted last
-    if (t->deadline_us < in->next_deadline_us) in->next_deadline_us = t->deadline_us;
-    sched_enqueue(&in->sched, &t->sched, t->spec.owner);
+    cache_idle_add(&core->caches, s); // used soon: evicted last
+    if (t->deadline_us < core->next_deadline_us) core->next_deadline_us = t->deadline_us;
+    sched_enqueue(&core->sched, &t->sched, t->spec.owner);
 }
 
-static void release(struct instance *in, struct sequence *s) {
+static void release(struct engine_core *core, struct sequence *s) {
     if (s->turn)
         s->turn->then_release = true;
     else
-        cache_drop(&in->caches, s, RELEASE_ASKED);
+        cache_drop(&core->caches, s, RELEASE_ASKED);
 }
 
 // The new sequence is idle or parked, and may be evicted like any other. If nothing can be shared, there is
 // no new sequence.
-static void fork_sequence(struct instance *in, const struct command *cmd) {
-    struct caches *c = &in->caches;
+static void fork_sequence(struct engine_core *core, const struct command *cmd) {
+    struct caches *c = &core->caches;
     struct sequence *from = caches_find(c, cmd->from);
     struct sequence *to = from ? caches_find_or_add(c, cmd->sequence) : NULL;
     if (to && to->state == CACHE_EMPTY && !to->turn)
-        cache_fork(c, to, from, cmd->n_tokens, sched_n_waiting(&in->sched));
+        cache_fork(c, to, from, cmd->n_tokens, sched_n_waiting(&core->sched));
     if (to && to->state == CACHE_PARKED)
-        emit_forked(&in->emit, cmd->sequence, to->n_image, to->image.n_held, true);
+        emit_forked(&core->emit, cmd->sequence, to->n_image, to->image.n_held, true);
     else
-        emit_forked(&in->emit, cmd->sequence, to ? to->ring.n_tokens : 0, to ? to->ring.n_held : 0,
-                    false);
+        emit_forked(&core->emit, cmd->sequence, to ? to->ring.n_tokens : 0,
+                    to ? to->ring.n_held : 0, false);
     if (to) cache_forget_if_empty(c, to);
 }
 
-static void import(struct instance *in, const struct command *cmd) {
-    struct caches *c = &in->caches;
+static void import(struct engine_core *core, const struct command *cmd) {
+    struct caches *c = &core->caches;
     struct sequence *s = caches_find_or_add(c, cmd->sequence);
     if (s && s->state == CACHE_EMPTY && !s->turn) cache_import(c, s, cmd->cache);
     bool there = s && s->state == CACHE_PARKED;
-    emit_forked(&in->emit, cmd->sequence, there ? s->n_image : 0, there ? s->image.n_held : 0,
+    emit_forked(&core->emit, cmd->sequence, there ? s->n_image : 0, there ? s->image.n_held : 0,
                 there);
     packed_cache_free(cmd->cache);
     if (s) cache_forget_if_empty(c, s);
@@ -167,96 +168,96 @@ static struct hash128 contents_of(const struct engine_turn *t, bool short_rope) 
 }
 
 // The ring that a turn of this shape needs.
-static struct sequence_shape shape_of(const struct instance *in, const struct engine_turn *t) {
+static struct sequence_shape shape_of(const struct engine_core *core, const struct engine_turn *t) {
     return (struct sequence_shape){
         .group = t->share_group,
-        .prompt = contents_of(t, model_config_short_rope(&in->model->config, t->session_len)),
+        .prompt = contents_of(t, model_config_short_rope(&core->model->config, t->session_len)),
         .ring = {.memory_len = t->memory_len,
                  .sink_len = t->sink_len,
-                 .chunk_tokens = in->opt.prefill_tokens,
-                 .block_tokens = in->opt.block_tokens,
-                 .session_len = in->opt.max_session_len,
-                 .groups = &in->model->cache_groups},
+                 .chunk_tokens = core->opt.prefill_tokens,
+                 .block_tokens = core->opt.block_tokens,
+                 .session_len = core->opt.max_session_len,
+                 .groups = &core->model->cache_groups},
     };
 }
 
 // Free blocks that are not promised to a running turn.
-static int64_t blocks_to_spare(const struct instance *in) {
+static int64_t blocks_to_spare(const struct engine_core *core) {
     int64_t held = 0;
-    for (int32_t i = 0; i < in->sched.n_running; i++)
-        held += sequence_n_blocks(((struct live_turn *)in->sched.running[i])->sequence);
-    return in->caches.pool.n_free - (in->sched.n_reserved - held);
+    for (int32_t i = 0; i < core->sched.n_running; i++)
+        held += sequence_n_blocks(((struct live_turn *)core->sched.running[i])->sequence);
+    return core->caches.pool.n_free - (core->sched.n_reserved - held);
 }
 
-static void prepare(struct instance *in, struct live_turn *t) {
-    struct caches *c = &in->caches;
+static void prepare(struct engine_core *core, struct live_turn *t) {
+    struct caches *c = &core->caches;
     struct sequence *s = caches_find_or_add(c, t->spec.sequence);
-    struct sequence_shape shape = shape_of(in, &t->spec);
+    struct sequence_shape shape = shape_of(core, &t->spec);
     bool is_new = !s || (s->state == CACHE_EMPTY && !s->turn), begun = false;
     if (s && is_new) {
         s->names = t->names;
-        if (t->sched.reserve <= blocks_to_spare(in)) {
+        if (t->sched.reserve <= blocks_to_spare(core)) {
             begun = cache_prepare(c, s, &shape, t->spec.ids, t->n_log);
             t->spec.ids = NULL;
         }
     }
     if (is_new && !begun) { // the server has noted a cache for it
         bool has_snapshot = snapshots_find(&c->snapshots, t->names.id);
-        emit_released(&in->emit, t->spec.sequence, RELEASE_ASKED, 0, has_snapshot);
+        emit_released(&core->emit, t->spec.sequence, RELEASE_ASKED, 0, has_snapshot);
         if (s) cache_forget_if_empty(c, s);
     }
     live_turn_free(t);
 }
 
-void instance_command(struct instance *in, const struct command *cmd) {
-    struct caches *c = &in->caches;
+void core_command(struct engine_core *core, const struct command *cmd) {
+    struct caches *c = &core->caches;
     struct sequence *s = caches_find(c, cmd->sequence);
     bool idle = s && !s->turn;
     switch (cmd->kind) {
     case COMMAND_SUBMIT:
-        submit(in, cmd->turn);
+        submit(core, cmd->turn);
         break;
     case COMMAND_CANCEL:
         if (s && s->turn && s->turn->spec.turn == cmd->turn_id)
-            instance_finish(in, s->turn, FINISH_CANCELLED, NULL, false);
+            core_finish(core, s->turn, FINISH_CANCELLED, NULL, false);
         break;
     case COMMAND_YIELD:
         if (s && s->turn && s->turn->spec.turn == cmd->turn_id)
-            instance_finish(in, s->turn, FINISH_YIELDED, NULL, false);
+            core_finish(core, s->turn, FINISH_YIELDED, NULL, false);
         break;
     case COMMAND_RELEASE:
-        if (s) release(in, s); // else it was dropped before, and its event is under way
+        if (s) release(core, s); // else it was dropped before, and its event is under way
         break;
     case COMMAND_PARK:
         if (idle) cache_park(c, s);
         break;
     case COMMAND_WARM:
-        if (idle) cache_warm(c, s, blocks_to_spare(in));
+        if (idle) cache_warm(c, s, blocks_to_spare(core));
         break;
     case COMMAND_PREPARE:
-        prepare(in, cmd->turn);
+        prepare(core, cmd->turn);
         break;
     case COMMAND_FORK:
-        fork_sequence(in, cmd);
+        fork_sequence(core, cmd);
         break;
     case COMMAND_EXPORT:
         if (idle) cache_export(c, s);
         break;
     case COMMAND_IMPORT:
-        import(in, cmd);
+        import(core, cmd);
         break;
     case COMMAND_FORGET:
         cache_forget_snapshot(c, s, cmd->name);
         break;
     case COMMAND_SNAPSHOT:
         caches_job_done(c, cmd->job);
-        instance_start_resumed(in); // the snapshot may have been declined
+        core_start_resumed(core); // the snapshot may have been declined
         break;
     case COMMAND_SAVE:
-        in->save_at_stop = true;
+        core->save_at_stop = true;
         break;
     case COMMAND_STOP:
-        in->stopping = true;
+        core->stopping = true;
         break;
     case COMMAND_BELL: // these stay on the server's side
     case COMMAND_TAKEN_UP:
@@ -265,18 +266,18 @@ void instance_command(struct instance *in, const struct command *cmd) {
 }
 
 // Checks the deadlines only if one can have passed.
-void instance_expire(struct instance *in) {
-    int64_t now = clock_mono_us(in->emit.clock);
-    if (now < in->next_deadline_us) return;
+void core_expire(struct engine_core *core) {
+    int64_t now = clock_mono_us(core->emit.clock);
+    if (now < core->next_deadline_us) return;
     struct sequence *s, *next;
-    in->next_deadline_us = INT64_MAX;
-    HASH_ITER(hh, in->caches.sequences, s, next) {
+    core->next_deadline_us = INT64_MAX;
+    HASH_ITER(hh, core->caches.sequences, s, next) {
         if (!s->turn) continue;
         int64_t deadline = s->turn->deadline_us;
         if (deadline <= now)
-            instance_finish(in, s->turn, FINISH_DEADLINE, NULL, false);
-        else if (deadline < in->next_deadline_us)
-            in->next_deadline_us = deadline;
+            core_finish(core, s->turn, FINISH_DEADLINE, NULL, false);
+        else if (deadline < core->next_deadline_us)
+            core->next_deadline_us = deadline;
     }
 }
 
@@ -291,15 +292,15 @@ static void take_cached(struct live_turn *t) {
                                                   : CACHE_NONE;
 }
 
-static int begin(struct instance *in, struct live_turn *t, struct err *err) {
+static int begin(struct engine_core *core, struct live_turn *t, struct err *err) {
     struct sequence *s = t->sequence;
-    struct sequence_shape shape = shape_of(in, &t->spec);
+    struct sequence_shape shape = shape_of(core, &t->spec);
     int64_t n_usable =
         context_usable(&t->context, &t->spec, t->branches ? branches_base(t) : t->n_log);
-    t->short_rope = model_config_short_rope(&in->model->config, t->spec.session_len);
-    TRY(cache_admit(&in->caches, s, &shape, t->spec.ids, n_usable, err));
+    t->short_rope = model_config_short_rope(&core->model->config, t->spec.session_len);
+    TRY(cache_admit(&core->caches, s, &shape, t->spec.ids, n_usable, err));
     if (cache_is_awaited(s->state)) t->sched.state = SCHED_WAIT;
-    int rc = take_slot(in, t, err);
+    int rc = take_slot(core, t, err);
     s->turn_ids = t->spec.ids; // the log may have moved
     return rc;
 }
@@ -321,9 +322,9 @@ static void go_on(struct live_turn *t) {
     t->n_prefilled = found - t->n_cached;
 }
 
-static void start(struct instance *in, struct live_turn *t) {
-    in->idle = false;
-    live_turn_goes_on(t, clock_mono_us(in->emit.clock));
+static void start(struct engine_core *core, struct live_turn *t) {
+    core->idle = false;
+    live_turn_goes_on(t, clock_mono_us(core->emit.clock));
     t->sched.state = SCHED_PREFILL;
     t->sched.n_todo = t->branches ? branches_uncomputed(t, t->sequence->cached.n)
                                   : t->n_log - t->sequence->cached.n;
@@ -334,65 +335,65 @@ static void start(struct instance *in, struct live_turn *t) {
     t->begun = true;
     if (t->n_given > 0) t->sched.n_again = t->sched.n_todo; // its owner was charged for that
     take_cached(t);
-    metric_add(in->metrics.cached_tokens, (double)t->n_cached);
-    metric_add(in->metrics.shared_tokens, (double)t->n_shared);
-    emit_started(&in->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
+    metric_add(core->metrics.cached_tokens, (double)t->n_cached);
+    metric_add(core->metrics.shared_tokens, (double)t->n_shared);
+    emit_started(&core->emit, t, t->source, t->sched.n_todo, t->sequence->ring.n_held);
 }
 
-static void admit(struct instance *in, struct live_turn *t) {
+static void admit(struct engine_core *core, struct live_turn *t) {
     struct err err = {0};
     if (!t->started_us) {
-        t->started_us = clock_mono_us(in->emit.clock);
-        metric_observe(in->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
+        t->started_us = clock_mono_us(core->emit.clock);
+        metric_observe(core->metrics.queue_time, (double)(t->started_us - t->submitted_us) * 1e-6);
     }
     // A turn's wait for its cache before it begins counts as prefill.
-    if (!t->begun) live_turn_goes_on(t, clock_mono_us(in->emit.clock));
-    int rc = begin(in, t, &err);
-    if (t->sched.state != SCHED_WAIT) start(in, t);
-    if (rc < 0) instance_finish(in, t, FINISH_ERROR, &err, false);
+    if (!t->begun) live_turn_goes_on(t, clock_mono_us(core->emit.clock));
+    int rc = begin(core, t, &err);
+    if (t->sched.state != SCHED_WAIT) start(core, t);
+    if (rc < 0) core_finish(core, t, FINISH_ERROR, &err, false);
 }
 
 // Between two steps: the turn waits like a queued one, and its cache is kept like an idle one. Everything else
 // follows from its log. False: no memory.
-static bool pause_turn(struct instance *in, struct live_turn *t) {
+static bool pause_turn(struct engine_core *core, struct live_turn *t) {
     struct sequence *s = t->sequence;
     bool ran = t->sched.state != SCHED_WAIT;
-    instance_emit_pending(in);
+    core_emit_pending(core);
     if (t->branches) branches_pause(t);
     if (ran && sequence_copy_log(s, t->spec.ids) < 0) return false;
-    end_waiting(in, t);
+    end_waiting(core, t);
     t->n_computed = ran && !s->resume ? s->ring.n_tokens : 0;
-    sched_pause(&in->sched, &t->sched);
-    live_turn_paused(t, clock_mono_us(in->emit.clock));
+    sched_pause(&core->sched, &t->sched);
+    live_turn_paused(t, clock_mono_us(core->emit.clock));
     release_slot(t);
-    cache_turn_over(&in->caches, s, false, sched_n_waiting(&in->sched));
-    metric_add(in->metrics.pauses, 1);
+    cache_turn_over(&core->caches, s, false, sched_n_waiting(&core->sched));
+    metric_add(core->metrics.pauses, 1);
     return true;
 }
 
-void instance_admit(struct instance *in) {
+void core_admit(struct engine_core *core) {
     struct sched_turn *t;
     do
-        while ((t = sched_admit(&in->sched))) admit(in, (struct live_turn *)t);
-    while ((t = sched_victim(&in->sched)) && pause_turn(in, (struct live_turn *)t));
+        while ((t = sched_admit(&core->sched))) admit(core, (struct live_turn *)t);
+    while ((t = sched_victim(&core->sched)) && pause_turn(core, (struct live_turn *)t));
 }
 
-void instance_start_resumed(struct instance *in) {
-    for (int32_t i = 0; i < in->sched.n_running; i++) {
-        struct live_turn *t = (struct live_turn *)in->sched.running[i];
+void core_start_resumed(struct engine_core *core) {
+    for (int32_t i = 0; i < core->sched.n_running; i++) {
+        struct live_turn *t = (struct live_turn *)core->sched.running[i];
         const struct sequence *s = t->sequence;
         if (t->sched.state != SCHED_WAIT || cache_is_awaited(s->state)) continue;
         // A hint may have begun the resume before the turn came.
         int64_t began = s->cached.resume_began_us;
         if (began < t->started_us) began = t->started_us;
-        if (!t->begun) t->restore_us = clock_mono_us(in->emit.clock) - began;
-        start(in, t);
+        if (!t->begun) t->restore_us = clock_mono_us(core->emit.clock) - began;
+        start(core, t);
     }
 }
 
-int32_t instance_n_stepping(const struct instance *in) {
+int32_t core_n_stepping(const struct engine_core *core) {
     int32_t n = 0;
-    for (int32_t i = 0; i < in->sched.n_running; i++)
-        n += in->sched.running[i]->state != SCHED_WAIT;
+    for (int32_t i = 0; i < core->sched.n_running; i++)
+        n += core->sched.running[i]->state != SCHED_WAIT;
     return n;
 }

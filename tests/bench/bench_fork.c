@@ -76,7 +76,7 @@ static int through_engine(const char *dir, struct err *err) {
         rc = engine_sequence_fork(e, 1, to, n);
         engine_round(e);
         us[i] = now_us() - start;
-        if (rc == 0 && HASH_COUNT(e->instance.caches.sequences) != 2)
+        if (rc == 0 && HASH_COUNT(e->core.caches.sequences) != 2)
             rc = err_set(err, E_INTERNAL, "nothing was forked");
         engine_sequence_release(e, to);
         engine_round(e);
@@ -84,8 +84,7 @@ static int through_engine(const char *dir, struct err *err) {
     }
     char what[128];
     snprintf(what, sizeof what, "engine: %s, %lld tokens, %d blocks", e->info.model_name,
-             (long long)n,
-             e->instance.caches.sequences ? e->instance.caches.sequences->ring.n_held : 0);
+             (long long)n, e->core.caches.sequences ? e->core.caches.sequences->ring.n_held : 0);
     if (rc == 0) report(what);
     engine_close(e);
     return rc;

@@ -6,7 +6,7 @@
 enum { SEQUENCES = 12, OPERATIONS = 3000, LOG = 256, SINKS = 4 };
 
 static bool flies(const struct engine *e) {
-    return e->instance.flight.n > 0;
+    return e->core.flight.n > 0;
 }
 
 static struct player {
@@ -143,6 +143,6 @@ static inline void walk(struct engine *e, struct engine *calm, uint32_t quiet) {
                   (long long)books.done, (long long)books.compared, (long long)books.cancelled,
                   (long long)books.stopped, (long long)books.flights, (long long)books.changed);
     assert_true(walked_enough());
-    assert_int_equal(e->instance.sched.n_reserved, 0);
+    assert_int_equal(e->core.sched.n_reserved, 0);
     assert_int_equal(e->lead.n_ahead, 0);
 }

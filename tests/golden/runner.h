@@ -212,7 +212,7 @@ static inline struct engine *engine_for_weights(const char *dir, enum weight_for
     o.snapshot_dir = runner_snapshots;
     o.snapshot_bytes = runner_snapshot_bytes ? runner_snapshot_bytes : INT64_C(1) << 40;
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s: %s", dir, err.text);
-    e->instance.check = true;
+    e->core.check = true;
     return e;
 }
 

@@ -17,7 +17,7 @@ static inline struct engine *open_one(const char *dir, bool files) {
     runner_snapshots = files ? folder.path : NULL;
     struct engine *e = engine_for_weights(dir, int8, 16, 8, n_blocks * bytes);
     runner_snapshots = NULL;
-    e->instance.caches.piece_bytes = 3 * (size_t)bytes; // of several ranks: many pieces
+    e->core.caches.piece_bytes = 3 * (size_t)bytes; // of several ranks: many pieces
     return e;
 }
 
@@ -25,7 +25,7 @@ static inline struct engine *open_one(const char *dir, bool files) {
 // again before every round: whether a file is worth writing is asked long after the last step has
 // measured.
 static inline void computing_is_dear(struct engine *e) {
-    e->instance.caches.tiers.prefill_rate = 1e-12;
+    e->core.caches.tiers.prefill_rate = 1e-12;
 }
 
 static inline struct engine_event wait_for(struct engine *e, uint64_t sequence,
@@ -53,7 +53,7 @@ static inline void run_slowly(struct engine *e, struct engine_turn *t, struct ou
         while (engine_poll(e, &ev) == 1) {
             if (ev.sequence == t->sequence && ev.kind != ENGINE_FORKED) outcome_take(o, &ev);
         }
-        if (e->instance.caches.reads) usleep(20);
+        if (e->core.caches.reads) usleep(20);
     }
     assert_true(o->done);
 }
@@ -74,7 +74,7 @@ static inline void same_as_alone(const struct outcome *out, struct engine *calm,
 static inline bool leave(struct engine *e, uint64_t sequence, const char *id) {
     engine_sequence_park(e, sequence);
     struct engine_event ev = wait_for(e, sequence, ENGINE_RELEASED);
-    assert_int_equal(ev.snapshot, snapshots_find(&e->instance.caches.snapshots, id) != NULL);
+    assert_int_equal(ev.snapshot, snapshots_find(&e->core.caches.snapshots, id) != NULL);
     assert_int_equal(ev.snapshot, engine_has_snapshot(e, id));
     return ev.snapshot;
 }
@@ -130,14 +130,14 @@ static inline int tear_down(void **state) {
     { model ": " #test, test, set_up, tear_down, (void *)("tests/fixtures/models/" model) }
 
 static inline int32_t host_used(const struct engine *e) {
-    return e->instance.caches.tiers.host.n_blocks - e->instance.caches.tiers.host.n_free;
+    return e->core.caches.tiers.host.n_blocks - e->core.caches.tiers.host.n_free;
 }
 
 // The engine has no sequence and holds no block.
 static inline void is_empty(struct engine *e) {
     assert_int_equal(host_used(e), 0);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
-    assert_null(e->instance.caches.sequences);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+    assert_int_equal(e->core.caches.tiers.n_images + e->core.caches.tiers.n_parked, 0);
+    assert_null(e->core.caches.sequences);
     assert_null(e->owned);
 }

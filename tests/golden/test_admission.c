@@ -131,7 +131,7 @@ static void fork_one(struct engine *e, struct engine *calm, uint64_t from, uint6
 
 // What has been promised, and what is held of it.
 static void check_promises(const struct engine *e) {
-    const struct scheduler *s = &e->instance.sched;
+    const struct scheduler *s = &e->core.sched;
     int64_t reserved = 0, held = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         const struct live_turn *t = (const struct live_turn *)s->running[i];
@@ -183,7 +183,7 @@ static int64_t converse(const char *dir, int64_t blocks, int64_t host_blocks, in
     int64_t one = LOG / CHUNK + MAX_TURN + 30; // and being brought back
     // On a GPU rounds also pass while copies are under way, so they are no measure of waiting.
     if (strcmp(test_device(), "cpu") == 0)
-        assert_in_range(books.longest, 0, (e->instance.opt.max_running + QUEUED) * one);
+        assert_in_range(books.longest, 0, (e->core.opt.max_running + QUEUED) * one);
     assert_true(books.refused > 0 && books.shared > 0);
     assert_true(host_blocks ? books.parked > 0 : books.released > 0);
     for (int quiet = 0; quiet < 4;) {
@@ -191,10 +191,10 @@ static int64_t converse(const char *dir, int64_t blocks, int64_t host_blocks, in
         assert_true(engine_round(e));
         quiet = engine_poll(e, &ev) == 0 ? quiet + 1 : 0;
     }
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
-    assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_null(e->instance.caches.sequences);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+    assert_int_equal(e->core.caches.tiers.host.n_free, e->core.caches.tiers.host.n_blocks);
+    assert_int_equal(e->core.sched.n_reserved, 0);
+    assert_null(e->core.caches.sequences);
     assert_null(e->owned);
     engine_close(calm);
     engine_close(e);

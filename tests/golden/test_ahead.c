@@ -30,7 +30,7 @@ static void open_as(const char *dir, bool follows) {
     o.kv_cache_bytes = 16 << 20;
     o.metrics = counts = metrics_new();
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s", err.text);
-    e->instance.check = true;
+    e->core.check = true;
     ahead_use(e, follows);
 }
 
@@ -249,8 +249,8 @@ static void test_cancel_deadline(void **state) {
     alone(2);
     start_two();
     engine_turn_cancel(e, 1, 1);
-    e->instance.next_deadline_us = 0;
-    ((struct live_turn *)e->instance.sched.running[1])->deadline_us = 1;
+    e->core.next_deadline_us = 0;
+    ((struct live_turn *)e->core.sched.running[1])->deadline_us = 1;
     finish_both();
     assert_int_equal(with[0].finish, FINISH_CANCELLED);
     assert_int_equal(with[1].finish, FINISH_DEADLINE);
@@ -267,11 +267,11 @@ static void test_a_turn_arrives(void **state) {
     start_two();
     t = random_turn(3, 10, 64);
     submit(e, &t);
-    int64_t before = atomic_load(&e->instance.load->steps);
+    int64_t before = atomic_load(&e->core.load->steps);
     assert_true(engine_round(e));
     take_all(with);
-    assert_int_equal(e->instance.sched.n_running, 3);
-    assert_int_equal(atomic_load(&e->instance.load->steps) - before,
+    assert_int_equal(e->core.sched.n_running, 3);
+    assert_int_equal(atomic_load(&e->core.load->steps) - before,
                      2); // the one under way, and a whole step
     finish_both();
     close_it();

@@ -92,9 +92,9 @@ static struct engine_turn branching(const struct engine *e, uint64_t sequence, e
 }
 
 static void assert_all_free(struct engine *e) {
-    assert_int_equal(e->instance.caches.pool.n_free, e->info.n_blocks);
-    assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_int_equal(e->instance.sched.n_places, 0);
+    assert_int_equal(e->core.caches.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->core.sched.n_reserved, 0);
+    assert_int_equal(e->core.sched.n_places, 0);
 }
 
 static void alone(enum kind kind, struct answers *a) {
@@ -117,7 +117,7 @@ static void test_samples_are_streamed(void **state) {
 // Over pauses in every step: the cache stays, is parked, or is dropped.
 static void paused(enum kind kind, int every, int64_t blocks, int64_t host) {
     struct engine *e = tiered(qwen, CHUNK, blocks, host);
-    e->instance.sched.max_running = WIDTH;
+    e->core.sched.max_running = WIDTH;
     struct engine_turn t = branching(e, 1, kind);
     memset(&got, 0, sizeof got);
     submit(e, &t);
@@ -234,8 +234,8 @@ static void test_ends_in_the_middle(void **state) {
                 continue;
             }
             if (deadline) {
-                e->instance.caches.sequences->turn->deadline_us = 1;
-                e->instance.next_deadline_us = 1;
+                e->core.caches.sequences->turn->deadline_us = 1;
+                e->core.next_deadline_us = 1;
             } else {
                 engine_turn_cancel(e, 1, 1);
             }

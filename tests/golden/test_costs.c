@@ -26,7 +26,7 @@ static void parked(struct engine *e, const int32_t *log) {
 
 // The turn that brings it back.
 static struct engine_turn later(struct engine *e, const int32_t *log, int64_t n_new) {
-    e->instance.caches.tiers.prefill_rate = 1e-12;
+    e->core.caches.tiers.prefill_rate = 1e-12;
     struct engine_turn t = turn_for(e, 1, log, OLD + n_new, 0, 4);
     t.n_input = n_new;
     t.sampling.max_tokens = 1;
@@ -49,19 +49,18 @@ static void test_not_the_next_turns(void **state) {
     beside.held_us = LONG_US;
     beside.looks = 1000000;
     submit(e, &t);
-    for (int i = 0; i < 100 && !e->instance.caches.tiers.with_step; i++)
-        assert_true(engine_round(e));
-    assert_true(e->instance.caches.tiers.with_step);
+    for (int i = 0; i < 100 && !e->core.caches.tiers.with_step; i++) assert_true(engine_round(e));
+    assert_true(e->core.caches.tiers.with_step);
     engine_turn_cancel(e, 1, 1);
     assert_true(engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
     assert_int_equal(ev.kind, ENGINE_DONE);
-    assert_true(e->instance.caches.tiers.with_step); // the copies are not over
-    beside.looks = 0; // seen to be over behind its first step of several
+    assert_true(e->core.caches.tiers.with_step); // the copies are not over
+    beside.looks = 0;                            // seen to be over behind its first step of several
     t = later(e, log, NEW);
     run_turn(e, &t, &out);
     assert_int_equal(out.source, CACHE_KEPT);
-    assert_false(e->instance.caches.tiers.with_step);
+    assert_false(e->core.caches.tiers.with_step);
     assert_true(out.resume_us < LONG_US);
     engine_close(e);
 }
@@ -74,12 +73,12 @@ static void test_not_before_it_came(void **state) {
     seed = 52;
     random_log(e, log, OLD + NEW);
     parked(e, log);
-    e->instance.caches.tiers.prefill_rate = 1e-12;
+    e->core.caches.tiers.prefill_rate = 1e-12;
     copying.waited_for = true;
     engine_sequence_warm(e, 1);
     assert_true(engine_round(e));
-    assert_non_null(e->instance.caches.resuming);
-    e->instance.caches.resuming->began_us -= LONG_US;
+    assert_non_null(e->core.caches.resuming);
+    e->core.caches.resuming->began_us -= LONG_US;
     struct engine_turn t = later(e, log, NEW);
     submit(e, &t);
     assert_true(engine_round(e));
@@ -118,13 +117,12 @@ static int waited(struct backend *be, float *host, const void *logits, int32_t n
 
 static struct engine *opened_ahead(void) {
     struct engine *e = opened();
-    const struct forward *f = &e->instance.forward;
+    const struct forward *f = &e->core.forward;
     clock_fake_init(&time_of, 0);
     clock_fake_advance(&time_of, 1000);
     busy_until = 0;
-    e->instance.emit.clock = &time_of.clock;
-    e->instance.forward.host =
-        malloc((size_t)f->max_logits * (size_t)e->info.n_vocab * sizeof(float));
+    e->core.emit.clock = &time_of.clock;
+    e->core.forward.host = malloc((size_t)f->max_logits * (size_t)e->info.n_vocab * sizeof(float));
     slow.step_begin = asked;
     slow.logits_read = waited;
     return e;
@@ -141,7 +139,7 @@ static void prompt(struct engine *e, uint64_t sequence, int64_t n, bool score_on
 }
 
 static void rate_is_the_devices(const struct engine *e) {
-    double us = 1 / e->instance.caches.tiers.prefill_rate;
+    double us = 1 / e->core.caches.tiers.prefill_rate;
     assert_true(us > 0.9 * ROW_US && us < 1.1 * ROW_US);
 }
 
@@ -149,7 +147,7 @@ static void rate_is_the_devices(const struct engine *e) {
 static void test_prompts_in_chunks(void **state) {
     if (on_gpu()) skip();
     struct engine *e = opened_ahead();
-    const double *rate = &e->instance.caches.tiers.prefill_rate;
+    const double *rate = &e->core.caches.tiers.prefill_rate;
     seed = 53;
     prompt(e, 1, 40, false); // 16, 16, 8
     rate_is_the_devices(e);
@@ -181,9 +179,9 @@ static void test_chunks_behind_copies(void **state) {
     run_turn(e, &t, &out);
     assert_int_equal(out.source, CACHE_HOST);
     assert_int_equal(beside.n_loads, 1);
-    assert_true(e->instance.caches.tiers.prefill_rate == 1e-12);
+    assert_true(e->core.caches.tiers.prefill_rate == 1e-12);
     prompt(e, 2, 40, false);
-    assert_true(e->instance.caches.tiers.prefill_rate > 1e-12);
+    assert_true(e->core.caches.tiers.prefill_rate > 1e-12);
     engine_close(e);
 }
 

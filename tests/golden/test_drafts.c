@@ -245,7 +245,7 @@ static void test_pauses(void **state) {
         run_turn(e, &t, &want);
         engine_close(e);
         e = tiered(qwen, CHUNK, 13, host);
-        e->instance.sched.max_running = 1;
+        e->core.sched.max_running = 1;
         t = expecting(turn_like(e, 2), &want);
         t.sampling.draft_tokens = 3;
         memset(&got, 0, sizeof got);

@@ -44,7 +44,7 @@ static struct {
 static int launch_late(struct backend *be) {
     struct timespec now, nap = {0, 100000};
     const int64_t began = time(NULL);
-    int there = hold.engine->instance.flight.n < 2;
+    int there = hold.engine->core.flight.n < 2;
     hold.held += !there;
     while (!there) {
         MPI_Iprobe(1, 0, comm_of(hold.engine)->world, &there, MPI_STATUS_IGNORE);
@@ -87,7 +87,7 @@ static void test_both_stages_compute_at_once(void **state) {
 static void walk_stages(const char *dir, int tp, int pp, int64_t blocks, int64_t host_blocks) {
     divide(tp, pp);
     struct engine *e = tiered(dir, 16, blocks, host_blocks);
-    e->instance.flight_rows = 2; // on GPUs, too
+    e->core.flight_rows = 2; // on GPUs, too
     divide(tp, 1);
     struct engine *calm = tiered(dir, 16, 100, 0);
     walk(e, calm, 1);
@@ -119,7 +119,7 @@ static void test_a_rank_is_killed(void **state) {
     int n_done = 0;
     divide(1, 2);
     struct engine *e = engine_for(*state, 16, 8, 0);
-    e->instance.flight_rows = 2;
+    e->core.flight_rows = 2;
     start_together(e, 60);
     while (!flies(e)) assert_true(engine_round(e));
     log_set_level(LOG_OFF);

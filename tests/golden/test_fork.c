@@ -19,10 +19,10 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
     a.rows = rows_new(e->info.n_vocab), b.rows = rows_new(e->info.n_vocab);
     random_log(e, a.log, a.n);
     go_on(e, &a, 5, memory_len);
-    int32_t held = e->info.n_blocks - e->instance.caches.pool.n_free;
+    int32_t held = e->info.n_blocks - e->core.caches.pool.n_free;
     assert_int_equal(engine_sequence_fork(e, 1, 2, n), 0);
     assert_true(engine_round(e));
-    assert_int_equal(e->info.n_blocks - e->instance.caches.pool.n_free, held); // nothing was copied
+    assert_int_equal(e->info.n_blocks - e->core.caches.pool.n_free, held); // nothing was copied
 
     memcpy(b.log, a.log, (size_t)n * sizeof *b.log);
     b.n = n;
@@ -40,8 +40,8 @@ static void fork_and_compare(struct engine *e, int64_t length, int64_t n, int32_
     compare_fresh(e, &b, shared ? kept : 0, memory_len);
     release(e, 1);
     release(e, 2);
-    assert_int_equal(e->instance.caches.pool.n_free, e->info.n_blocks);
-    assert_int_equal(e->instance.caches.pool.n_extra, 0);
+    assert_int_equal(e->core.caches.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->core.caches.pool.n_extra, 0);
     assert_null(e->owned);
     free(a.rows.data);
     free(b.rows.data);
@@ -115,7 +115,7 @@ static void test_forks_in_a_pool_for_one(void **state) {
                                                              .session_len = 4096});
     for (int32_t room = one; room < 2 * one; room += 2) {
         struct engine *e = engine_for(*state, CHUNK, BLOCK, room * block_bytes);
-        e->instance.opt.max_session_len = e->info.max_session_len = 4096;
+        e->core.opt.max_session_len = e->info.max_session_len = 4096;
         assert_int_equal(e->info.n_blocks, room);
         for (int i = 0; i < N; i++) lines[i] = (struct line){.sequence = 0};
         lines[0].rows = rows_new(e->info.n_vocab);
@@ -144,7 +144,7 @@ static void test_forks_in_a_pool_for_one(void **state) {
                 int64_t from_row = out.n_cached;
                 if (step % 5 == 0) { // an engine with room says what is right
                     struct engine *calm = engine_for(*state, CHUNK, BLOCK, 0);
-                    calm->instance.opt.max_session_len = calm->info.max_session_len = 4096;
+                    calm->core.opt.max_session_len = calm->info.max_session_len = 4096;
                     compare_fresh(calm, l, from_row, M);
                     engine_close(calm);
                 }
@@ -207,7 +207,7 @@ static void test_refusals_and_empty_forks(void **state) {
         }
     }
     assert_null(e->owned);
-    assert_null(e->instance.caches.sequences);
+    assert_null(e->core.caches.sequences);
     engine_stop(e);
     assert_int_equal(engine_sequence_fork(e, 1, 2, 20), E_CLOSED);
     engine_close(e);

@@ -76,7 +76,7 @@ static void fork_parked(struct engine *e, struct engine *calm, uint64_t group, i
     assert_int_equal(ev.n_cached, shared ? n : 0);
     assert_int_equal(ev.blocks > 0, shared);
     assert_int_equal(host_used(e), used); // shared bytes are there once
-    assert_int_equal(e->instance.caches.tiers.n_parked, 1 + shared);
+    assert_int_equal(e->core.caches.tiers.n_parked, 1 + shared);
     memcpy(b, a, (size_t)n * sizeof *b);
     random_log(e, b + n, 20);
     int64_t n_a = 155, n_b = n + 5;
@@ -210,7 +210,7 @@ static void test_the_parent_goes(void **state) {
     engine_sequence_warm(e, 2);
     for (int i = 0; i < 20; i++) assert_true(engine_round(e));
     assert_int_equal(engine_poll(e, &ev), 0);
-    assert_int_equal(e->instance.caches.n_warm, 1);
+    assert_int_equal(e->core.caches.n_warm, 1);
     memcpy(b, a, 100 * sizeof *b);
     turn_is_right(e, calm, &to, b, 105, CACHE_KEPT, 100);
     nothing_is_left(e, 3);
@@ -314,7 +314,7 @@ static void test_files_that_are_not_for_it(void **state) {
 
 static bool has_arrived(struct engine *e, uint64_t sequence) {
     struct sequence *s;
-    HASH_FIND(hh, e->instance.caches.sequences, &sequence, sizeof sequence, s);
+    HASH_FIND(hh, e->core.caches.sequences, &sequence, sizeof sequence, s);
     return s && !s->resume && s->ring.n_tokens > 0;
 }
 

@@ -134,8 +134,8 @@ static void test_ten_windows_long(void **state) {
         submit(e, &t);
         while (!done) {
             assert_true(engine_round(e));
-            int32_t others = e->instance.caches.sequences->ring.n_held; // sequence 1, idle
-            assert_true(e->info.n_blocks - e->instance.caches.pool.n_free - others <= busy_bound);
+            int32_t others = e->core.caches.sequences->ring.n_held; // sequence 1, idle
+            assert_true(e->info.n_blocks - e->core.caches.pool.n_free - others <= busy_bound);
             while (engine_poll(e, &ev) == 1) {
                 if (ev.kind != ENGINE_DONE) continue;
                 done = true;
@@ -390,11 +390,11 @@ static void test_random_operations(void **state) {
                   (long long)b.tokens, (long long)b.released);
     assert_true(b.submitted * 40 > n_operations && b.cancelled * 200 > n_operations &&
                 b.tokens * 20 > n_operations && b.released * 200 > n_operations && b.refused > 0);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_null(e->instance.caches.sequences);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+    assert_null(e->core.caches.sequences);
     assert_null(e->owned);
     assert_int_equal(e->n_active[ENGINE_INTERACTIVE], 0);
-    assert_int_equal(e->instance.sched.n_reserved, 0);
+    assert_int_equal(e->core.sched.n_reserved, 0);
     struct engine_load load;
     engine_load(e, &load);
     assert_int_equal(load.running + load.queued + load.sequences, 0);

@@ -112,7 +112,7 @@ static void test_sizes(void **state) {
         runner_kv = i ? RUNNER_KV_INT8 : RUNNER_KV_AUTO;
         struct engine *e = engine_for(path, 64, 64, 64 << 20);
         info[i] = e->info;
-        assert_int_equal(e->instance.caches.stores.arena.block_bytes, e->info.block_bytes);
+        assert_int_equal(e->core.caches.stores.arena.block_bytes, e->info.block_bytes);
         assert_string_equal(engine_kv_dtype_name(e->info.kv_dtype),
                             i ? "int8" : dtype_name(e->backend->act_dtype));
         engine_close(e);

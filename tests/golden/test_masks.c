@@ -41,8 +41,8 @@ static int64_t pairs(void) {
 }
 
 static bool any_waits(void) {
-    for (int32_t i = 0; i < e->instance.sched.n_running; i++)
-        if (e->instance.sched.running[i]->needs_mask) return true;
+    for (int32_t i = 0; i < e->core.sched.n_running; i++)
+        if (e->core.sched.running[i]->needs_mask) return true;
     return false;
 }
 
@@ -132,7 +132,7 @@ static void open_engine(void) {
         assert_int_equal(
             grammar_text_new(&dear, GRAMMAR_REGEX, dear_regex, sizeof dear_regex - 1, &err), 0);
     e = engine_for(demo, 64, 16, 1 << 24);
-    e->instance.mask_effort = EFFORT;
+    e->core.mask_effort = EFFORT;
     if (on_device) mask_device_use(e->backend);
     n_drawn = 0;
     memset(&plain, 0, sizeof plain);
@@ -141,7 +141,7 @@ static void open_engine(void) {
 // The outcome of a turn whose masks are made at once.
 static void run_whole(struct engine_turn (*make)(uint64_t)) {
     open_engine();
-    e->instance.mask_effort = INT64_MAX / 2;
+    e->core.mask_effort = INT64_MAX / 2;
     struct engine_turn t = make(1);
     memset(&whole, 0, sizeof whole);
     submit(e, &t);
@@ -159,8 +159,8 @@ static void run_whole(struct engine_turn (*make)(uint64_t)) {
 // Tokens that the other turn has drawn. What a device draws is emitted a round later, unless another turn ends in the
 // same round.
 static int64_t plain_drawn(void) {
-    for (int32_t i = 0; i < e->instance.sched.n_running; i++) {
-        const struct live_turn *t = (const struct live_turn *)e->instance.sched.running[i];
+    for (int32_t i = 0; i < e->core.sched.n_running; i++) {
+        const struct live_turn *t = (const struct live_turn *)e->core.sched.running[i];
         if (t->spec.sequence == PLAIN) return t->n_generated;
     }
     return plain.n;
@@ -304,7 +304,7 @@ static void a_turn_that_is_paused(void **state) {
         assert_true(rounds < MOST_ROUNDS);
         n += bounded_round(&sliced, 1);
     }
-    e->instance.sched.max_running = e->instance.sched.n_places; // no place is left for p
+    e->core.sched.max_running = e->core.sched.n_places; // no place is left for p
     submit(e, &p);
     for (int rounds = 0; !plain.done; rounds++) {
         assert_true(rounds < MOST_ROUNDS);

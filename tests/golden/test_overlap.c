@@ -27,13 +27,13 @@ static void parked(struct engine *e, uint64_t sequence, const int32_t *log, int3
     run_turn(e, &t, &out);
     engine_sequence_park(e, sequence);
     assert_int_equal(wait_for(e, sequence), ENGINE_PARKED);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
 }
 
 // The turn that brings a cache back: copies are what is cheaper, whatever they have taken so far.
 static struct engine_turn later(struct engine *e, uint64_t sequence, const int32_t *log,
                                 int32_t memory_len) {
-    e->instance.caches.tiers.prefill_rate = 1e-12;
+    e->core.caches.tiers.prefill_rate = 1e-12;
     struct engine_turn t = turn_for(e, sequence, log, OLD + NEW, memory_len, 4);
     t.n_input = NEW;
     t.sampling.max_tokens = DRAW;
@@ -82,12 +82,12 @@ static void close_both(struct engine *e, struct engine *calm) {
     for (uint64_t s = 1; s <= 9; s++) engine_sequence_release(e, s);
     for (int i = 0; i < 20; i++) assert_true(engine_round(e));
     while (engine_poll(e, &ev) == 1) continue;
-    const struct tiers *t = &e->instance.caches.tiers;
+    const struct tiers *t = &e->core.caches.tiers;
     assert_null(t->copying);
     assert_int_equal(t->host.n_free, t->host.n_blocks);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_null(e->instance.caches.stepping);
-    assert_null(e->instance.caches.sequences);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+    assert_null(e->core.caches.stepping);
+    assert_null(e->core.caches.sequences);
     engine_close(e);
     engine_close(calm);
 }
@@ -116,7 +116,7 @@ static void test_every_turn(void **state) {
             t.on_logits_ctx = &got;
             c.on_logits_ctx = &want;
             beside.looks = (int)below(4);
-            e->instance.caches.tiers.prefill_rate = 1e-12;
+            e->core.caches.tiers.prefill_rate = 1e-12;
             run_turn(e, &t, &out);
             run_turn(calm, &c, &alone);
             assert_int_equal(out.source, i == 0 ? CACHE_NONE : CACHE_HOST);
@@ -146,15 +146,15 @@ static void test_cancelled_before_its_step(void **state) {
     struct engine_turn t = later(e, 1, log, 0);
     submit(e, &t);
     until_started(e, 1, &out);
-    assert_non_null(e->instance.caches.stepping);
+    assert_non_null(e->core.caches.stepping);
     assert_int_equal(out.source, CACHE_HOST);
     engine_turn_cancel(e, 1, 1);
     until_done(e, 1, &out);
     assert_int_equal(out.finish, FINISH_CANCELLED);
     assert_int_equal(beside.n_loads, 0);
-    assert_null(e->instance.caches.stepping);
-    assert_int_equal(e->instance.caches.tiers.n_parked, 1);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_null(e->core.caches.stepping);
+    assert_int_equal(e->core.caches.tiers.n_parked, 1);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
     later_is_right(e, calm, 1, log, 0, CACHE_HOST, OLD);
     assert_int_equal(beside.n_loads, 1);
     close_both(e, calm);
@@ -176,9 +176,9 @@ static void test_named_when_there(void **state) {
     t.share_group = 7;
     submit(e, &t);
     until_started(e, 1, &out);
-    const struct kv_ring *r = &e->instance.caches.sequences->ring;
-    const struct kv_names *names = &e->instance.caches.pool.names;
-    assert_non_null(e->instance.caches.stepping);
+    const struct kv_ring *r = &e->core.caches.sequences->ring;
+    const struct kv_names *names = &e->core.caches.pool.names;
+    assert_non_null(e->core.caches.stepping);
     for (int32_t i = 0; i < OLD / 8; i++)
         assert_false(kv_names_has(names, r->blocks[kv_map_slot(&r->maps[0], i * 8)]));
     assert_true(engine_round(e));
@@ -199,15 +199,15 @@ static void in_the_middle(struct engine *e, const int32_t *log, int32_t memory_l
     assert_true(engine_round(e)); // 16 of 51 tokens
     assert_int_equal(beside.n_loads, before + 1);
     if (on_gpu()) return;
-    assert_ptr_equal(e->instance.caches.tiers.copying, e->instance.caches.sequences);
-    assert_true(e->instance.caches.tiers.with_step);
+    assert_ptr_equal(e->core.caches.tiers.copying, e->core.caches.sequences);
+    assert_true(e->core.caches.tiers.with_step);
 }
 
 static void cancel_it(struct engine *e) {
     engine_turn_cancel(e, 1, 1);
     until_done(e, 1, &out);
     assert_int_equal(out.finish, FINISH_CANCELLED);
-    assert_int_equal(e->instance.caches.tiers.n_parked, 0);
+    assert_int_equal(e->core.caches.tiers.n_parked, 0);
 }
 
 static void test_cancelled_in_the_middle(void **state) {
@@ -231,7 +231,7 @@ static void test_cancelled_in_the_middle(void **state) {
         in_the_middle(e, log, m);
         cancel_it(e);
         release(e, 1);
-        assert_null(e->instance.caches.tiers.copying); // host memory was waited for
+        assert_null(e->core.caches.tiers.copying); // host memory was waited for
         later_is_right(e, calm, 2, other, m, CACHE_RECOMPUTED, 0);
         release(e, 2);
         // Parked again behind it, and back.
@@ -239,7 +239,7 @@ static void test_cancelled_in_the_middle(void **state) {
         cancel_it(e);
         engine_sequence_park(e, 1);
         for (int i = 0; i < 10; i++) assert_true(engine_round(e));
-        if (!on_gpu()) assert_int_equal(e->instance.caches.tiers.n_parked, 0); // not over a copy
+        if (!on_gpu()) assert_int_equal(e->core.caches.tiers.n_parked, 0); // not over a copy
         beside.looks = 2;
         assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
         later_is_right(e, calm, 1, log, m, CACHE_HOST, OLD + 16);
@@ -309,8 +309,8 @@ static void test_beside_others(void **state) {
         submit(e, &t);
         for (int k = 0; k < 5; k++) assert_true(engine_round(e));
         int64_t before = beside.n_loads;
-        e->instance.caches.tiers.load_rate = cases[i].load_rate;
-        e->instance.caches.tiers.prefill_rate = 1e-12;
+        e->core.caches.tiers.load_rate = cases[i].load_rate;
+        e->core.caches.tiers.prefill_rate = 1e-12;
         t = later(e, 1, log, 0);
         submit(e, &t);
         memset(o, 0, sizeof *o);
@@ -345,7 +345,7 @@ static void test_two_at_once(void **state) {
         engine_sequence_park(e, s);
         assert_int_equal(wait_for(e, s), ENGINE_PARKED);
     }
-    e->instance.caches.tiers.load_rate = 1e9;
+    e->core.caches.tiers.load_rate = 1e9;
     static struct outcome both[2];
     struct engine_event ev;
     memset(both, 0, sizeof both);
@@ -376,7 +376,7 @@ static void test_what_it_cost(void **state) {
     if (on_gpu()) return; // it has its own figures
     int32_t log[OLD + NEW];
     struct engine *e = opened(200), *calm = tiered(model, 512, 200, 0);
-    struct tiers *t = &e->instance.caches.tiers;
+    struct tiers *t = &e->core.caches.tiers;
     seed = 37;
     random_log(e, log, OLD + NEW);
     parked(e, 1, log, 0);
@@ -421,8 +421,8 @@ static void test_failed_in_the_middle(void **state) {
     run_turn(e, &t, &out);
     log_set_level(LOG_ERROR);
     assert_int_equal(out.finish, FINISH_ERROR);
-    assert_int_equal(e->instance.caches.tiers.n_parked, 1);
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+    assert_int_equal(e->core.caches.tiers.n_parked, 1);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
     beside.fails_at = -1;
     later_is_right(e, calm, 1, log, 0, CACHE_HOST, OLD);
     // The device itself fails: nothing continues.
@@ -454,7 +454,7 @@ static void test_from_a_file(void **state) {
         struct engine *e = opened(transit ? 0 : 200), *calm;
         snapshots = NULL;
         calm = tiered(model, 16, 200, 0);
-        assert_int_equal(e->instance.caches.tiers.transit, transit);
+        assert_int_equal(e->core.caches.tiers.transit, transit);
         seed = 39;
         random_log(e, log, OLD + NEW);
         struct engine_turn t = turn_for(e, 1, log, OLD, 0, 4);
@@ -465,20 +465,19 @@ static void test_from_a_file(void **state) {
         enum engine_event_kind kind = wait_for(e, 1);
         if (!transit) { // as if others had wanted host memory
             assert_int_equal(kind, ENGINE_PARKED);
-            for (int i = 0; i < 200000 && !snapshots_find(&e->instance.caches.snapshots, "one");
-                 i++) {
-                e->instance.caches.look_for_writes = true;
-                struct sequence *s = e->instance.caches.sequences;
-                if (!snapshots_is_writing(&e->instance.caches.snapshots, s->id))
-                    (void)cache_write(&e->instance.caches, s);
+            for (int i = 0; i < 200000 && !snapshots_find(&e->core.caches.snapshots, "one"); i++) {
+                e->core.caches.look_for_writes = true;
+                struct sequence *s = e->core.caches.sequences;
+                if (!snapshots_is_writing(&e->core.caches.snapshots, s->id))
+                    (void)cache_write(&e->core.caches, s);
                 assert_true(engine_round(e));
                 usleep(500);
             }
-            cache_drop(&e->instance.caches, e->instance.caches.sequences, RELEASE_PRESSURE);
+            cache_drop(&e->core.caches, e->core.caches.sequences, RELEASE_PRESSURE);
             kind = wait_for(e, 1);
         }
         while (kind != ENGINE_RELEASED) kind = wait_for(e, 1);
-        e->instance.caches.tiers.prefill_rate = 1e-12; // the disk is cheaper
+        e->core.caches.tiers.prefill_rate = 1e-12; // the disk is cheaper
         t = later(e, 1, log, 0);
         t.lasting_id = "one";
         submit(e, &t);
@@ -499,7 +498,7 @@ static void test_from_a_file(void **state) {
         release(calm, 1);
         assert_memory_equal(out.ids, alone.ids, DRAW * sizeof *out.ids);
         assert_memory_equal(out.logprobs, alone.logprobs, DRAW * sizeof *out.logprobs);
-        if (transit) assert_int_equal(e->instance.caches.tiers.n_images, 0);
+        if (transit) assert_int_equal(e->core.caches.tiers.n_images, 0);
         close_both(e, calm);
         tmp_dir_close(&folder);
     }
@@ -529,7 +528,7 @@ static void test_filed_while_its_turn_waited(void **state) {
     struct engine *e = tiered(model, 16, 200, 0);
     snapshots = NULL;
     slow_down(e);
-    assert_true(e->instance.caches.tiers.transit);
+    assert_true(e->core.caches.tiers.transit);
     seed = 41;
     random_log(e, log, OLD + NEW);
     bool came = false; // before the file was done
@@ -540,11 +539,11 @@ static void test_filed_while_its_turn_waited(void **state) {
         t.score_only = true;
         t.lasting_id = name;
         run_beside_a_file(e, &t);
-        struct sequence *s = e->instance.caches.sequences;
+        struct sequence *s = e->core.caches.sequences;
         engine_sequence_park(e, id);
-        const struct snapshots *files = &e->instance.caches.snapshots;
+        const struct snapshots *files = &e->core.caches.snapshots;
         while (!snapshots_is_writing(files, id)) {
-            e->instance.caches.tiers.prefill_rate = 1e-12;
+            e->core.caches.tiers.prefill_rate = 1e-12;
             assert_true(engine_round(e));
         }
         copying.waited_for = true;
@@ -552,7 +551,7 @@ static void test_filed_while_its_turn_waited(void **state) {
         t.lasting_id = name;
         submit(e, &t);
         assert_true(engine_round(e));
-        s = e->instance.caches.sequences;
+        s = e->core.caches.sequences;
         came = cache_is_resuming(s->state) && s->back_to == CACHE_PARKED;
         for (int i = 0; came && snapshots_is_writing(files, id) && i < 100000; i++) {
             usleep(1000);
@@ -565,14 +564,14 @@ static void test_filed_while_its_turn_waited(void **state) {
         if (!came) engine_sequence_release(e, id);
         struct engine_event ev = {.kind = ENGINE_DONE};
         bool gone = false;
-        for (int i = 0; (!gone || e->instance.caches.tiers.n_images > 0) && i < 100000; i++) {
+        for (int i = 0; (!gone || e->core.caches.tiers.n_images > 0) && i < 100000; i++) {
             if (i > 100) usleep(1000); // a released one's file is still being written from there
             assert_true(engine_round(e));
             while (engine_poll(e, &ev) == 1)
                 gone |= ev.sequence == id && ev.kind == ENGINE_RELEASED;
         }
         assert_true(gone);
-        assert_int_equal(e->instance.caches.tiers.n_images, 0);
+        assert_int_equal(e->core.caches.tiers.n_images, 0);
     }
     assert_true(came);
     engine_close(e);

@@ -16,8 +16,8 @@ static struct metric *n_pauses;
 static struct engine *few_places(const char *model, int32_t places, int64_t blocks,
                                  int64_t host_blocks) {
     struct engine *e = tiered(model, CHUNK, blocks, host_blocks);
-    e->instance.sched.max_running = places;
-    e->instance.metrics.pauses = n_pauses;
+    e->core.sched.max_running = places;
+    e->core.metrics.pauses = n_pauses;
     metric_set(n_pauses, 0);
     return e;
 }
@@ -216,8 +216,7 @@ static void test_ends_while_paused(void **state) {
         // In the midst of the stop string: what is held back must come with the end.
         paused_after(e, t, want.n - 2);
         if (how == 0) engine_turn_cancel(e, 1, 1);
-        if (how == 1)
-            e->instance.next_deadline_us = e->instance.caches.sequences->turn->deadline_us = 1;
+        if (how == 1) e->core.next_deadline_us = e->core.caches.sequences->turn->deadline_us = 1;
         if (how == 2) engine_stop(e);
         if (how == 3) engine_sequence_release(e, 1); // waits for its end
         bool goes_on = engine_round(e);
@@ -330,7 +329,7 @@ static void test_another_owner_beside_beams(void **state) {
     beams.owner = 1;
     beams.sampling.ignore_eos = true;
     beams.sampling.beam_width = BEAMS_MAX;
-    e->instance.metrics.pauses = n_pauses;
+    e->core.metrics.pauses = n_pauses;
     metric_set(n_pauses, 0);
     assert_true(e->max_running > 2 && e->max_running <= BEAMS_MAX);
     submit(e, &beams);

@@ -206,8 +206,8 @@ static void run_beside_snapshots(struct engine *e, struct engine_turn *t, struct
     memset(o, 0, sizeof *o);
     submit(e, t);
     for (int rounds = 0; !o->done; rounds++) {
-        assert_true(rounds < 10000000);                // a thread reads the file
-        e->instance.caches.tiers.prefill_rate = 1e-12; // computing is slower than any copy
+        assert_true(rounds < 10000000);            // a thread reads the file
+        e->core.caches.tiers.prefill_rate = 1e-12; // computing is slower than any copy
         assert_true(engine_round(e));
         while (engine_poll(e, &ev) == 1)
             if (ev.kind != ENGINE_SNAPSHOT) outcome_take(o, &ev);

@@ -30,7 +30,7 @@ static void lines_free(void) {
 }
 
 static int32_t in_use(const struct engine *e) {
-    return e->info.n_blocks - e->instance.caches.pool.n_free;
+    return e->info.n_blocks - e->core.caches.pool.n_free;
 }
 
 // Sessions with a prompt of 50 tokens in common.
@@ -322,7 +322,7 @@ static void test_forks_do_not_shut_the_door(void **state) {
     seed = 37;
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
     int32_t m = e->info.max_memory_len;
-    e->instance.caches.opt.max_idle = 10;
+    e->core.caches.opt.max_idle = 10;
     line_begin(e, &a, 1, 7, NULL, 50);
     go_on(e, &a, 5, m);
     int n_released = 0;
@@ -331,14 +331,14 @@ static void test_forks_do_not_shut_the_door(void **state) {
         assert_true(engine_round(e));
         while (engine_poll(e, &ev) == 1) n_released += ev.kind == ENGINE_RELEASED;
         assert_true(HASH_COUNT(e->owned) <= 10);
-        assert_true(HASH_COUNT(e->instance.caches.sequences) <= 10);
+        assert_true(HASH_COUNT(e->core.caches.sequences) <= 10);
     }
     assert_int_equal(n_released, 49);
     line_begin(e, &b, 59, 7, &a, 50);
     hear(e, &b, 3);
     go_on(e, &b, 5, m);
     assert_int_equal(out.n_cached, 50);
-    e->instance.caches.opt.max_idle = 100; // room for the one that it is compared with
+    e->core.caches.opt.max_idle = 100; // room for the one that it is compared with
     compare_fresh(e, &b, 50, m);
     engine_close(e);
     lines_free();
@@ -353,14 +353,14 @@ static void test_freed_blocks_are_poisoned(void **state) {
     if (strcmp(test_device(), "cpu") != 0) skip();
     seed = 38;
     struct engine *e = engine_for(*state, CHUNK, BLOCK, 0);
-    const struct kv_store *kv = &e->instance.caches.stores.arena;
+    const struct kv_store *kv = &e->core.caches.stores.arena;
     line_begin(e, &a, 1, 7, NULL, 50);
     go_on(e, &a, 5, M);
-    int32_t block = e->instance.caches.sequences->ring.blocks[0];
+    int32_t block = e->core.caches.sequences->ring.blocks[0];
     char *bytes = (char *)kv->data + (size_t)block * kv->block_bytes;
     assert_null(__asan_region_is_poisoned(bytes, kv->block_bytes));
     release(e, 1);
-    assert_int_equal(e->instance.caches.pool.refs[block], 0);
+    assert_int_equal(e->core.caches.pool.refs[block], 0);
     for (size_t i = 0; i < kv->block_bytes; i += 64)
         assert_true(__asan_address_is_poisoned(bytes + i));
     __asan_unpoison_memory_region(bytes, kv->block_bytes);

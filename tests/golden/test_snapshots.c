@@ -35,10 +35,9 @@ static void play(const char *dir, enum way way, int32_t memory_len, int32_t sink
         n += o.n;
         if (way == FILES) {
             assert_true(leave(e, 1, "one"));
-            assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-            assert_int_equal(e->instance.caches.tiers.host.n_free,
-                             e->instance.caches.tiers.host.n_blocks);
-            assert_null(e->instance.caches.sequences);
+            assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+            assert_int_equal(e->core.caches.tiers.host.n_free, e->core.caches.tiers.host.n_blocks);
+            assert_null(e->core.caches.sequences);
             assert_null(e->owned);
         } else if (way == RESTARTS) {
             finish_keeping(e);
@@ -182,7 +181,7 @@ static void test_forks_and_shared_beginnings(void **state) {
             release(calm, s);
         }
         for (uint64_t s = 1; s <= 3; s++) assert_true(leave(e, s, ids[s]));
-        assert_null(e->instance.caches.sequences);
+        assert_null(e->core.caches.sequences);
     }
     engine_close(calm);
     engine_close(e);
@@ -218,7 +217,7 @@ static void test_the_folder_is_bounded(void **state) {
     struct engine *e = open_one(*state, true);
     turn_of(e, 1, "a", 80, &o);
     assert_true(leave(e, 1, "a"));
-    int64_t one = e->instance.caches.snapshots.bytes;
+    int64_t one = e->core.caches.snapshots.bytes;
     assert_true(one > 10 * e->info.block_bytes);
     engine_close(e);
     runner_snapshot_bytes = 2 * one + one / 2;
@@ -233,7 +232,7 @@ static void test_the_folder_is_bounded(void **state) {
     assert_true(leave(e, 3, "c"));
     assert_false(engine_has_snapshot(e, "b"));
     assert_true(engine_has_snapshot(e, "a"));
-    assert_true(e->instance.caches.snapshots.bytes <= runner_snapshot_bytes);
+    assert_true(e->core.caches.snapshots.bytes <= runner_snapshot_bytes);
     turn_of(e, 4, "d", 300, &o); // larger than all of it
     assert_false(leave(e, 4, "d"));
     turn_of(e, 2, "b", 90, &o);
@@ -256,9 +255,9 @@ static void test_the_cheapest_way(void **state) {
     assert_true(leave(e, 1, "a"));
     turn_of(e, 1, "a", 90, &o);
     assert_int_equal(o.source, CACHE_SNAPSHOT);
-    assert_true(e->instance.caches.tiers.read_rate > 0 && e->instance.caches.tiers.open_us > 0);
+    assert_true(e->core.caches.tiers.read_rate > 0 && e->core.caches.tiers.open_us > 0);
     assert_true(leave(e, 1, "a"));
-    e->instance.caches.tiers.read_rate = 1e-20;
+    e->core.caches.tiers.read_rate = 1e-20;
     turn_of(e, 1, "a", 100, &o);
     assert_int_equal(o.source, CACHE_RECOMPUTED);
     assert_true(engine_has_snapshot(e, "a")); // nothing is wrong with it
@@ -372,7 +371,7 @@ static void rounds(struct engine *e, int n) {
 
 static int64_t tokens_of(struct engine *e, uint64_t sequence) {
     struct sequence *s;
-    HASH_FIND(hh, e->instance.caches.sequences, &sequence, sizeof sequence, s);
+    HASH_FIND(hh, e->core.caches.sequences, &sequence, sizeof sequence, s);
     return s && !s->resume && !s->turn ? s->ring.n_tokens : 0;
 }
 
@@ -425,10 +424,9 @@ static void test_a_hint_reads(void **state) {
             assert_int_equal(o.source, CACHE_KEPT);
         rounds(e, 200); // the load in progress is dropped
         assert_true(leave(e, 3, "three"));
-        assert_int_equal(e->instance.caches.n_warm, 0);
-        assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-        assert_int_equal(e->instance.caches.tiers.host.n_free,
-                         e->instance.caches.tiers.host.n_blocks);
+        assert_int_equal(e->core.caches.n_warm, 0);
+        assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+        assert_int_equal(e->core.caches.tiers.host.n_free, e->core.caches.tiers.host.n_blocks);
         assert_null(e->owned);
     }
     engine_close(calm);
@@ -436,7 +434,7 @@ static void test_a_hint_reads(void **state) {
 }
 
 static int64_t n_steps(const struct engine *e) {
-    return atomic_load(&e->instance.load->steps);
+    return atomic_load(&e->core.load->steps);
 }
 
 // A hint for a cold session without a snapshot computes nothing, alone or beside another session.
@@ -457,7 +455,7 @@ static void test_a_hint_computes_nothing(void **state) {
         rounds(e, 20);
         assert_int_equal(n_steps(e), steps);
         assert_int_equal(tokens_of(e, 3), 0);
-        assert_int_equal(e->instance.caches.n_warm, 0);
+        assert_int_equal(e->core.caches.n_warm, 0);
         then_turn(e, calm, log, 125, &o);
         assert_int_equal(o.n_cached, 0);
         assert_true(leave(e, 3, "three"));
@@ -489,7 +487,7 @@ static void test_a_hint_is_preempted(void **state) {
         assert_true(leave(e, 3, "three"));
         prepare(e, 3, log, 120, "three");
         rounds(e, n); // asked what is in it, its blocks are taken, they come
-        struct sequence *s = e->instance.caches.sequences;
+        struct sequence *s = e->core.caches.sequences;
         bool holds = s && s->ring.n_held > 0;
         t = turn_for(e, 4, other, 90, 100, 4);
         t.sampling.max_tokens = 30;
@@ -500,13 +498,13 @@ static void test_a_hint_is_preempted(void **state) {
         release(calm, 4);
         assert_int_equal(o.finish, FINISH_LENGTH);
         assert_memory_equal(o.ids, c.ids, 30 * sizeof *c.ids);
-        if (holds) preempted += !e->instance.caches.resuming && tokens_of(e, 3) == 0;
+        if (holds) preempted += !e->core.caches.resuming && tokens_of(e, 3) == 0;
         engine_sequence_release(e, 4);
         rounds(e, 20);
         then_turn(e, calm, log, 125, &o);
         assert_true(leave(e, 3, "three"));
-        assert_int_equal(e->instance.caches.n_warm, 0);
-        assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+        assert_int_equal(e->core.caches.n_warm, 0);
+        assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
         assert_null(e->owned);
     }
     assert_true(preempted > 0);

@@ -39,7 +39,7 @@ static void play(struct engine *e, bool park, int32_t memory_len, struct rows *r
         if (!park) continue;
         engine_sequence_park(e, 1);
         assert_int_equal(wait_for(e, 1), ENGINE_PARKED);
-        assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+        assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
         struct engine_load load;
         engine_load(e, &load);
         assert_int_equal(load.parked, 1);
@@ -61,9 +61,8 @@ static void test_parked_after_every_turn(void **state) {
         assert_memory_equal(log, calm_log, (size_t)n * sizeof *log);
         same_bits("parked and resumed", &want, &got, 0, n - 1);
         release(e, 1);
-        assert_int_equal(e->instance.caches.tiers.host.n_free,
-                         e->instance.caches.tiers.host.n_blocks);
-        assert_null(e->instance.caches.sequences);
+        assert_int_equal(e->core.caches.tiers.host.n_free, e->core.caches.tiers.host.n_blocks);
+        assert_null(e->core.caches.sequences);
         assert_null(e->owned);
         engine_close(calm);
         engine_close(e);
@@ -144,8 +143,8 @@ static void test_the_cheapest_way(void **state) {
         run_turn(e, &t, &o);
         engine_sequence_park(e, 3);
         assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
-        e->instance.caches.tiers.load_rate = cases[i].load_rate;
-        e->instance.caches.tiers.prefill_rate = cases[i].prefill_rate;
+        e->core.caches.tiers.load_rate = cases[i].load_rate;
+        e->core.caches.tiers.prefill_rate = cases[i].prefill_rate;
         t = turn_for(e, 3, log, 110, 0, 4);
         t.n_input = 10;
         t.score_only = true;
@@ -167,7 +166,7 @@ static void test_a_hint_brings_it_back(void **state) {
     struct engine *e = tiered(*state, 16, 200, 200);
     clock_fake_init(&clock, 1700000000000000);
     clock_fake_advance(&clock, 1000000000);
-    e->clock = e->instance.emit.clock = &clock.clock;
+    e->clock = e->core.emit.clock = &clock.clock;
     seed = 8;
     random_log(e, log, 130);
     struct engine_turn t = turn_for(e, 3, log, 100, 48, 4);
@@ -177,20 +176,20 @@ static void test_a_hint_brings_it_back(void **state) {
     assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
     for (int round = 0; round < 2; round++) {
         clock_fake_advance(&clock, 6000000);
-        assert_int_equal(e->instance.caches.tiers.n_parked, 1);
+        assert_int_equal(e->core.caches.tiers.n_parked, 1);
         engine_sequence_warm(e, 3);
         engine_sequence_warm(e, 3); // too soon: ignored
         // A GPU's copies run beside the rounds.
-        for (int i = 0; i < 10000 && e->instance.caches.tiers.n_parked > 0; i++)
+        for (int i = 0; i < 10000 && e->core.caches.tiers.n_parked > 0; i++)
             assert_true(engine_round(e));
         assert_int_equal(engine_poll(e, &ev), 0);
-        assert_int_equal(e->instance.caches.tiers.n_parked, 0);
-        assert_int_equal(e->instance.caches.n_warm, 1);
+        assert_int_equal(e->core.caches.tiers.n_parked, 0);
+        assert_int_equal(e->core.caches.n_warm, 1);
         if (round == 1) break;
         clock_fake_advance(&clock, ENGINE_WARM_US); // no turn came
         assert_int_equal(wait_for(e, 3), ENGINE_PARKED);
-        assert_int_equal(e->instance.caches.n_warm, 0);
-        assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
+        assert_int_equal(e->core.caches.n_warm, 0);
+        assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
     }
     t = turn_for(e, 3, log, 130, 48, 4);
     t.n_input = 30;
@@ -198,7 +197,7 @@ static void test_a_hint_brings_it_back(void **state) {
     run_turn(e, &t, &o);
     assert_int_equal(o.source, CACHE_KEPT);
     assert_int_equal(o.n_cached, 100);
-    assert_int_equal(e->instance.caches.n_warm, 0);
+    assert_int_equal(e->core.caches.n_warm, 0);
     t = turn_for(e, 4, log, 130, 48, 4);
     t.sampling.max_tokens = 10;
     run_turn(e, &t, &calm);
@@ -227,16 +226,16 @@ static void test_a_hint_is_preempted(void **state) {
     copying.waited_for = true;
     for (int i = 0; i < 3; i++) assert_true(engine_round(e));
     assert_true(copying.load);
-    assert_true(e->instance.caches.pool.n_free < 12);
+    assert_true(e->core.caches.pool.n_free < 12);
     t = turn_for(e, 2, other, 90, 0, 4); // 12 blocks
     t.sampling.max_tokens = 5;
     run_turn(e, &t, &o);
     assert_int_equal(o.finish, FINISH_LENGTH);
-    assert_int_equal(e->instance.caches.tiers.n_parked, 1);
-    assert_int_equal(e->instance.caches.n_warm, 0);
+    assert_int_equal(e->core.caches.tiers.n_parked, 1);
+    assert_int_equal(e->core.caches.n_warm, 0);
     copying.waited_for = false;
     release(e, 2);
-    e->instance.caches.tiers.prefill_rate = 1e-12; // copies that waited have cost much
+    e->core.caches.tiers.prefill_rate = 1e-12; // copies that waited have cost much
     t = turn_for(e, 1, log, 130, 0, 4);
     t.n_input = 30;
     t.sampling.max_tokens = 5;
@@ -279,7 +278,7 @@ static void test_a_queued_turn_on_its_way(void **state) {
     assert_true(copying.save);
     engine_sequence_warm(e, 1); // has its blocks, and waits for that
     for (int i = 0; i < 2; i++) assert_true(engine_round(e));
-    assert_int_equal(e->instance.caches.pool.n_free, 40 - 8 - 13);
+    assert_int_equal(e->core.caches.pool.n_free, 40 - 8 - 13);
     memset(two, 0, sizeof two);
     t = turn_for(e, 2, other, 100, 0, 4);
     t.sampling.max_tokens = 120;
@@ -307,8 +306,8 @@ static void test_a_queued_turn_on_its_way(void **state) {
     }
     for (uint64_t s = 1; s <= 3; s++) engine_sequence_release(e, s);
     for (int i = 0; i < 5; i++) assert_true(engine_round(e));
-    assert_int_equal(e->instance.caches.tiers.n_parked, 0);
-    assert_int_equal(e->instance.caches.pool.n_free, 40);
+    assert_int_equal(e->core.caches.tiers.n_parked, 0);
+    assert_int_equal(e->core.caches.pool.n_free, 40);
     engine_close(calm);
     engine_close(e);
 }

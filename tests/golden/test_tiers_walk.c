@@ -112,7 +112,7 @@ static void start(struct engine *e, uint64_t id) {
 
 // Host blocks have as many holders as images and files that are being moved have them.
 static void check_holders(const struct engine *e) {
-    const struct instance *in = &e->instance;
+    const struct engine_core *in = &e->core;
     const struct kv_pool *host = &in->caches.tiers.host;
     int32_t *holders = calloc((size_t)host->n_blocks + 1, sizeof *holders);
     assert_non_null(holders);
@@ -175,7 +175,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         uint64_t id = 1 + below(SEQUENCES);
         // Computing counts as slower than any disk, and than a copy that was slow because the
         // machine was busy.
-        if (folder || op % 4) e->instance.caches.tiers.prefill_rate = 1e-12;
+        if (folder || op % 4) e->core.caches.tiers.prefill_rate = 1e-12;
         if (folder && op % 16 == 0) usleep(100); // it gets a core now and then
         switch (below(8)) {
         case 0:
@@ -211,7 +211,7 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
     for (int quiet = 0; quiet < 4;) {
         for (uint64_t i = 1; i <= SEQUENCES; i++) engine_sequence_release(e, i);
         assert_true(engine_round(e));
-        const struct snapshots *files = &e->instance.caches.snapshots;
+        const struct snapshots *files = &e->core.caches.snapshots;
         quiet = e->n_active[ENGINE_INTERACTIVE] + e->n_active[ENGINE_IDLE] + files->n_writing +
                             files->n_reading ==
                         0
@@ -230,13 +230,13 @@ static void walk(const char *dir, int64_t blocks, int64_t host_blocks, enum copi
         (long long)books.forks_by_source[CACHE_KEPT], (long long)books.forks_by_source[CACHE_HOST],
         (long long)books.forks_by_source[CACHE_SNAPSHOT]);
     assert_true(books.compared > 5 && (books.parked > 10 || folder));
-    assert_int_equal(e->instance.caches.pool.n_free, e->instance.caches.pool.n_blocks);
-    assert_int_equal(e->instance.caches.tiers.host.n_free, e->instance.caches.tiers.host.n_blocks);
-    assert_int_equal(e->instance.caches.tiers.n_images + e->instance.caches.tiers.n_parked, 0);
-    assert_int_equal(e->instance.caches.n_in[CACHE_PARKING], 0);
-    assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_null(e->instance.caches.sequences);
-    assert_null(e->instance.caches.resuming);
+    assert_int_equal(e->core.caches.pool.n_free, e->core.caches.pool.n_blocks);
+    assert_int_equal(e->core.caches.tiers.host.n_free, e->core.caches.tiers.host.n_blocks);
+    assert_int_equal(e->core.caches.tiers.n_images + e->core.caches.tiers.n_parked, 0);
+    assert_int_equal(e->core.caches.n_in[CACHE_PARKING], 0);
+    assert_int_equal(e->core.sched.n_reserved, 0);
+    assert_null(e->core.caches.sequences);
+    assert_null(e->core.caches.resuming);
     assert_null(e->owned);
     engine_close(calm);
     engine_close(e);

@@ -298,7 +298,7 @@ static void disturb(struct engine *e, uint64_t id) {
 }
 
 static void look_at_step(const struct engine *e) {
-    const struct scheduler *s = &e->instance.sched;
+    const struct scheduler *s = &e->core.sched;
     int32_t n_beams = 0, n_others = 0;
     for (int32_t i = 0; i < s->n_running; i++) {
         const struct live_turn *t = (const struct live_turn *)s->running[i];
@@ -370,8 +370,8 @@ static void test_all_kinds_at_once(void **state) {
                   (long long)books.wide, (long long)books.beside_beams);
     assert_true(least >= 5 && books.compared > 50 && books.ended[FINISH_CANCELLED] > 2);
     assert_true(met());
-    assert_int_equal(e->instance.sched.n_reserved, 0);
-    assert_int_equal(e->instance.sched.n_places, 0);
+    assert_int_equal(e->core.sched.n_reserved, 0);
+    assert_int_equal(e->core.sched.n_places, 0);
     engine_close(e);
     engine_close(calm);
     tmp_dir_close(&folder);

@@ -109,8 +109,8 @@ static void talk(bool draws, struct outcome *o) {
     opt.max_sequences = TURNS;
     opt.max_queued_turns = TURNS;
     if (engine_open_manual(&e, &opt, &clock_system, &err) < 0) fail_msg("%s", err.text);
-    e->instance.check = true;
-    if (effort > 0) e->instance.mask_effort = effort;
+    e->core.check = true;
+    if (effort > 0) e->core.mask_effort = effort;
     drawing = *e->backend->ops;
     drawing.draw = draw;
     drawing.draws_read = draws_read;
@@ -130,8 +130,8 @@ static void talk(bool draws, struct outcome *o) {
     for (int rounds = 0, n_done = 0; n_done < TURNS; rounds++) {
         assert_true(rounds < 100 * LONG);
         assert_true(engine_round(e));
-        for (int32_t i = 0; i < e->instance.sched.n_running; i++)
-            n_waits += e->instance.sched.running[i]->needs_mask;
+        for (int32_t i = 0; i < e->core.sched.n_running; i++)
+            n_waits += e->core.sched.running[i]->needs_mask;
         while (engine_poll(e, &ev) == 1) {
             outcome_take(&o[ev.sequence - 1], &ev);
             n_done += ev.kind == ENGINE_DONE;

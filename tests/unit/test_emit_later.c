@@ -35,7 +35,7 @@ static void open_demo(bool draws) {
     o.model_dir = "configs/demo-model";
     o.max_sequences = TURNS;
     if (engine_open_manual(&e, &o, &clock_system, &err) < 0) fail_msg("%s", err.text);
-    e->instance.check = true;
+    e->core.check = true;
     drawing = *e->backend->ops;
     drawing.draw = draw;
     drawing.draws_read = draws_read;
@@ -96,13 +96,13 @@ static void a_step_later_and_never_lost(void **state) {
     t = ask(1, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
     submit(e, &t);
     while (n_drawn < 3) assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_pending, 1);
+    assert_int_equal(e->core.n_pending, 1);
     memset(host, 0, sizeof host);
     take_all(host);
     assert_int_equal(host[0].n, 2);
     engine_turn_cancel(e, 1, 1);
     assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_pending, 0);
+    assert_int_equal(e->core.n_pending, 0);
     take_all(host);
     assert_true(host[0].done);
     assert_int_equal(host[0].n, 3);
@@ -111,7 +111,7 @@ static void a_step_later_and_never_lost(void **state) {
     t = ask(2, "<|im_start|>user\nTell me a story.<|im_end|>\n<|im_start|>assistant\n", LONG);
     submit(e, &t);
     for (n_drawn = 0; n_drawn < 2;) assert_true(engine_round(e));
-    assert_int_equal(e->instance.n_pending, 1);
+    assert_int_equal(e->core.n_pending, 1);
     while (engine_poll(e, &ev) == 1) continue;
     engine_close(e);
     e = NULL;

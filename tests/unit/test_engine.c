@@ -18,7 +18,7 @@ static int set_up(void **state) {
     o.metrics = metrics;
     if (*state) o.model_dir = *state;
     if (engine_open_manual(&e, &o, &fake.clock, &err) < 0) fail_msg("%s", err.text);
-    e->instance.check = true;
+    e->core.check = true;
     return 0;
 }
 
@@ -235,7 +235,7 @@ static void test_cancel_within_one_step(void **state) {
         assert_int_equal(ev.turn, t.turn);
         release(e, 1);
     }
-    assert_int_equal(e->instance.caches.pool.n_free, e->info.n_blocks);
+    assert_int_equal(e->core.caches.pool.n_free, e->info.n_blocks);
 }
 
 static void test_cancelled_turn_keeps_what_it_computed(void **state) {
@@ -327,7 +327,7 @@ static void test_eos_is_in_the_log_and_ends_the_turn(void **state) {
     int32_t third = out.ids[2];
     assert_true(third != out.ids[0] && third != out.ids[1]);
     e->eos_ids[0] = third;
-    e->instance.n_eos = 1;
+    e->core.n_eos = 1;
     t = prompt(2, 10);
     t.sampling.max_tokens = 6;
     t.sampling.ignore_eos = false;
@@ -448,7 +448,7 @@ static void test_failed_step_ends_its_turns_and_nobody_elses(void **state) {
     assert_int_equal(out.error_code, E_INVAL);
     assert_true(out.text_len > 10);
     assert_int_equal(out.blocks, 0);
-    assert_int_equal(e->info.n_blocks - e->instance.caches.pool.n_free, held);
+    assert_int_equal(e->info.n_blocks - e->core.caches.pool.n_free, held);
     e->backend->ops = working;
     t = prompt(2, 30);
     t.sampling.max_tokens = 2;

@@ -1,7 +1,7 @@
 // All state of the engine's thread: scheduler, caches, forward pass, and the live turns.
-// instance_round() is one round of its loop; the thread calls it in a loop, tests call it directly.
+// core_round() is one round of its loop; the thread calls it in a loop, tests call it directly.
 //
-//   instance.c (the round) -> turns.h (begin, end), flight.h -> step.h (one step) -> emit_later.h -> engine/cache
+//   engine_core.c (the round) -> turns.h (begin, end), flight.h -> step.h (one step) -> emit_later.h -> engine/cache
 //
 // Engine thread only, once the thread runs. Other threads read `load` (load.h) and send commands (command.h).
 #pragma once
@@ -20,8 +20,8 @@ struct pending_token {
     struct sampled drawn;
 };
 
-struct instance_load;
-struct instance_options { // computed by engine_open
+struct core_load;
+struct core_options { // computed by engine_open
     int32_t max_running, prefill_tokens;
     int32_t max_turns; // of one priority, running or not
     int64_t max_session_len;
@@ -33,8 +33,8 @@ struct instance_options { // computed by engine_open
     const char *snapshot_dir;
     int64_t snapshot_bytes;
     struct kv_snapshot_maker maker;
-    struct lead *lead;          // the engine's
-    struct instance_load *load; // where it publishes its load; zeroed
+    struct lead *lead;      // the engine's
+    struct core_load *load; // where it publishes its load; zeroed
     // Takes its events instead of the queue, on the engine's thread. NULL: none.
     void (*sink)(void *ctx, struct engine_event *events, size_t n);
     void *sink_ctx;
@@ -42,14 +42,14 @@ struct instance_options { // computed by engine_open
     void *measuring_ctx;
 };
 
-struct instance {
+struct engine_core {
     // Given at init, borrowed.
     const struct model *model;
     const struct tokenizer *tokenizer; // NULL: ids only
     const int32_t *eos_ids;            // (n_eos) these end a turn
     int32_t n_eos;
     struct queue *commands; // of struct command
-    struct instance_options opt;
+    struct core_options opt;
 
     struct caches caches;
     struct scheduler sched;
@@ -80,19 +80,19 @@ struct instance {
     struct buf scratch, text; // of one token at a time
     struct emitter emit;
     struct engine_metrics metrics;
-    struct instance_load *load; // the options'
-    bool check;                 // caches_check() after every step
-    bool save_at_stop;          // the owner asked for snapshots of all caches when the engine stops
+    struct core_load *load; // the options'
+    bool check;             // caches_check() after every step
+    bool save_at_stop;      // the owner asked for snapshots of all caches when the engine stops
     bool stopping;
 };
 
-int32_t instance_max_rows(const struct instance_options *o); // of the widest step
+int32_t core_max_rows(const struct core_options *o); // of the widest step
 // How many of max_running places a turn with n_branches branches (1: none) holds. One is left over, so that another
 // owner's turn need not wait until a turn with branches is paused, which then computes all of its branches again.
-int32_t instance_places(int32_t max_running, int32_t n_branches);
+int32_t core_places(int32_t max_running, int32_t n_branches);
 // Rows whose logits are made together.
-int32_t instance_max_logits(const struct instance_options *o);
-struct instance_parts { // what the engine has opened: borrowed until instance_release
+int32_t core_max_logits(const struct core_options *o);
+struct core_parts { // what the engine has opened: borrowed until core_release
     const struct model *model;
     const struct tokenizer *tokenizer; // NULL: ids only
     const int32_t *eos_ids;            // (n_eos) these end a turn
@@ -101,10 +101,10 @@ struct instance_parts { // what the engine has opened: borrowed until instance_r
     const struct clock *clock;
 };
 // Allocates everything. On failure *in is zeroed.
-int instance_init(struct instance *in, const struct instance_parts *p,
-                  const struct instance_options *opt, struct err *err);
-void instance_release(struct instance *in);
+int core_init(struct engine_core *core, const struct core_parts *p, const struct core_options *opt,
+              struct err *err);
+void core_release(struct engine_core *core);
 
 // One round: commands (waits up to timeout_us for the first if no turn runs), deadlines, admission, one
 // step, and copies of caches. False: COMMAND_STOP came, and every turn has ended.
-bool instance_round(struct instance *in, int64_t timeout_us);
+bool core_round(struct engine_core *core, int64_t timeout_us);
