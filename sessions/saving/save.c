@@ -43,7 +43,7 @@ void save_tokens(struct session *s) {
     }
     if (!s->save_due_us) s->save_due_us = service_now(ss) + us + 1;
     service_timers_changed(s);
-    service_touch(s);
+    service_touch_tokens(s); // a token alone begins and ends nothing (settle_tokens)
 }
 
 static bool turn_wants_save(const struct turn *t) {

@@ -147,12 +147,41 @@ static void a_delta_says_when_its_token_was_drawn(void **state) {
     fx_teardown();
 }
 
+// A token enters the save and reaches clients. What only other changes can make possible waits for one of those: the mark
+// stands for all of it.
+static void a_token_settles_tokens_alone(void **state) {
+    fx_settings(":memory:");
+    fx_open();
+    fx_open_session(1, "s");
+    fx_start(1, "s", "long");
+    fx_settle();
+    fx_step();
+    struct session *s = fx_session("s");
+    const struct follower *f = fx_follower(1, "s");
+    for (int i = 0; i < 3; i++) {
+        size_t n = f->turns[0].n_ids;
+        s->marks |= MARK_WATCHERS;
+        fx_step();
+        assert_int_equal(f->turns[0].n_ids, n + 1);
+        assert_true(s->marks & MARK_WATCHERS);
+    }
+    int64_t saved = s->saved_seq;
+    clock_fake_advance(&fx.clock, fx.o.commit_interval_us + 2);
+    fx_settle(); // their commit does
+    assert_true(s->saved_seq > saved);
+    assert_false(s->marks & MARK_WATCHERS);
+    fx_run();
+    assert_int_equal(s->saved_seq, event_log_seq(&s->events));
+    fx_teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_of_many_sessions_are_one_commit),
         cmocka_unit_test(tokens_come_before_the_rest_of_the_answers),
         cmocka_unit_test(a_commit_confirms_what_it_holds),
         cmocka_unit_test(a_delta_says_when_its_token_was_drawn),
+        cmocka_unit_test(a_token_settles_tokens_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
