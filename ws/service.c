@@ -65,7 +65,6 @@ int service_work(struct service *s, struct follower *f, const char *owner, uint6
 
 void service_push(struct service *s, struct follower *f) {
     follower_push_later(&s->followers, f);
-    service_poll_soon(s);
 }
 
 void service_drop_follower(struct service *s, struct follower *f) {

@@ -22,7 +22,7 @@ const names = new Map(); // address -> {name, source}
 function resolve(addresses) {
   const asked = [...new Set(addresses)].filter((a) => !names.has(a));
   const lines = execFileSync('addr2line', ['-f', '-e', parley], { input: asked.map((a) => `0x${a.toString(16)}`).join('\n'), maxBuffer: 1 << 28 }).toString().split('\n');
-  asked.forEach((a, i) => names.set(a, { name: lines[2 * i], source: lines[2 * i + 1].replace(/^\.\//, '').replace(/:.*/, '') }));
+  asked.forEach((a, i) => names.set(a, { name: lines[2 * i], source: lines[2 * i + 1].replace(/^(\.\/)+/, '').replace(/:.*/, '') }));
 }
 
 /** [{name, source, thread, leaves}] since record(true). */

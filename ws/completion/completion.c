@@ -67,7 +67,6 @@ void completion_release(struct completion *c) {
 }
 
 static void push_later(struct completion *c) {
-    service_poll_soon(c->service);
     if (follower_push_later(&c->service->followers, &c->follower)) return;
     completion_no_memory(&c->failure);
     c->live = NULL;
