@@ -124,15 +124,37 @@ static cJSON *property_beside(const cJSON *schema, const cJSON *other) {
     return additional ? both(schema, additional) : cJSON_Duplicate(schema, true);
 }
 
+// Each pattern of one of the two, and of one that both have, both schemas. Whether two patterns match the same name shows
+// where names are emitted.
+static int merge_patterns(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
+    const cJSON *in_a = schema_get(a, "patternProperties"), *p;
+    const cJSON *in_b = schema_get(b, "patternProperties");
+    if (!cJSON_IsObject(in_a) || !cJSON_IsObject(in_b)) return 0; // copied as they are
+    cJSON *all = cJSON_CreateObject();
+    if (!all) return schema_no_memory(c, "patternProperties");
+    TRY(put(c, out, "patternProperties", all));
+    cJSON_ArrayForEach(p, in_a) {
+        const cJSON *same = schema_get(in_b, p->string);
+        TRY(put(c, all, p->string, same ? both(p, same) : cJSON_Duplicate(p, true)));
+    }
+    cJSON_ArrayForEach(p, in_b) {
+        if (!schema_get(in_a, p->string)) TRY(put(c, all, p->string, cJSON_Duplicate(p, true)));
+    }
+    return 0;
+}
+
 static int merge_properties(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
     const cJSON *in_a = schema_get(a, "properties"), *in_b = schema_get(b, "properties"), *p;
     const cJSON *more_a = schema_get(a, "additionalProperties");
     const cJSON *more_b = schema_get(b, "additionalProperties");
     bool patterns = schema_get(a, "patternProperties") || schema_get(b, "patternProperties");
     if (!in_a && !in_b && !patterns && !(more_a && more_b)) return 0; // copied as they are
-    if (patterns && (in_a || schema_get(a, "patternProperties") || more_a) &&
+    // The names that additionalProperties is for are those that its own schema neither lists nor matches.
+    if (patterns && (more_a || more_b) && (in_a || schema_get(a, "patternProperties") || more_a) &&
         (in_b || schema_get(b, "patternProperties") || more_b))
-        return schema_refuse(c, E_UNSUPPORTED, "patternProperties", "it cannot be merged");
+        return schema_refuse(c, E_UNSUPPORTED, "patternProperties",
+                             "beside additionalProperties of another schema it cannot be merged");
+    if (patterns) TRY(merge_patterns(c, out, a, b));
     if (in_a || in_b) {
         cJSON *all = cJSON_CreateObject();
         if (!all) return schema_no_memory(c, "properties");

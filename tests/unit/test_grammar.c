@@ -86,6 +86,14 @@ static void schemas(void **state) {
          {"+{\"a\":1}", "+{\"a\":1,\"b\":\"x\"}", "+{ \"a\": 1, \"b\": \"x\" }",
           "+{\n  \"a\": 1,\n  \"b\": \"x\"\n}", "-{}", "-{\"b\":\"x\"}", "-{\"a\":\"1\"}",
           "-{\"a\":1,\"c\":1}", "-{\"a\":1,}", "-{\"a\":1,\"a\":2}", "-{,\"a\":1}"}},
+        // patterns that hold together
+        {"{\"allOf\":[{\"type\":\"object\",\"properties\":{\"foo\":{\"type\":\"integer\"}},"
+         "\"required\":[\"foo\"]},"
+         "{\"patternProperties\":{\"^f\":{\"minimum\":3},\"^x\":{\"type\":\"null\"}}},"
+         "{\"patternProperties\":{\"^f\":{\"type\":\"integer\"}}}]}",
+         {"+{\"foo\":3}", "-{\"foo\":2}", "-{\"foo\":3.5}", "-{}",
+          "+{\"foo\":3,\"fa\":4,\"x\":null}", "-{\"foo\":3,\"fa\":2}", "-{\"foo\":3,\"fa\":4.5}",
+          "-{\"foo\":3,\"x\":1}"}},
         {"{\"type\":\"object\",\"properties\":{\"a\":true,\"b\":true,\"c\":true},"
          "\"additionalProperties\":false}",
          {"+{}", "+{\"a\":1}", "+{\"b\":1}", "+{\"c\":1}", "+{\"a\":1,\"c\":2}",
