@@ -5,7 +5,7 @@
 # sessions/store sees nothing else of sessions; sessions/archive sees the store alone. The other rooms of sessions see
 # the rooms before them in the list of sessions/README.md, and sessions/sessions.h.
 # Programs (main*.c) see all. Includes of ours are rooted in the tree's top, and no file is called
-# common, utils or types: such a file has no subject, so everything ends up in it.
+# common, utils or types: such a file has no subject, so everything ends up in it. No file is empty.
 #
 # usage: check_layers.sh [TOP]         each fault as FILE:LINE: sentence; exit 1 when there is one
 #        check_layers.sh --self-check  only the check of the checker, which each run begins with: plants
@@ -87,16 +87,17 @@ check() {
             check_include(line, text, quoted)
         }
         close(file)
+        if (line == 0) fault(1, "empty: what a file of this name had has gone elsewhere")
     }
     END { exit n_faults > 0 }
     ' "$list"
 }
 
-# plant FILE TEXT: a tree of one file, which must be found faulty in line 2, or clean.
+# plant faulty|clean FILE TEXT: a tree of one file, which must be found faulty in line 1 or 2, or clean. No TEXT: it is empty.
 plant() {
     rm -rf "$work/tree"
     mkdir -p "$work/tree/$(dirname "$2")"
-    printf '// planted\n%s\n' "$3" >"$work/tree/$2"
+    if [ "$3" ]; then printf '// planted\n%s\n' "$3"; fi >"$work/tree/$2"
     if (check "$work/tree") >"$work/out"; then found=clean; else found=faulty; fi
     [ "$found" = faulty ] && ! grep -q "^$2:[12]: ." "$work/out" && found="faulty elsewhere"
     if [ "$found" != "$1" ]; then
@@ -137,6 +138,7 @@ self_check() {
     plant faulty base/common.h 'int x;'
     plant faulty engine/model/types.h 'int x;'
     plant faulty ws/utils.c 'int x;'
+    plant faulty engine/run/x.c ''
     plant clean base/x.c '#include "base/err.h"'
     plant clean kernels/x.c '#include <stdio.h>'
     plant clean kvcache/x.c '#include "kernels/backend.h"'
