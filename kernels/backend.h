@@ -36,10 +36,10 @@ enum op_feature {
     OP_LAYER_INPUTS = 1 << 9,  // multiply_rows
     OP_LOGITS = 1 << 10,       // finish_logits
     OP_EXPERTS = 1 << 11,      // route, experts, experts_bytes, add_gated
-    OP_LATENT = 1 << 12,       // linear_heads, linear_heads_bytes, copy_parts; caches of latents
+    OP_LATENT = 1 << 12,       // latent_attention, latent_bytes; caches of latents
     OP_GROUPS = 1 << 13,       // weights of few bits (kernels/groups.h)
     OP_GROUPS_LINEAR =
-        1 << 14, // the same for linear and its fusions alone, not in embed, linear_heads
+        1 << 14, // the same for linear and its fusions alone, not in embed, latent_attention
     // With OP_GROUPS_LINEAR: in experts too, where all of a layer's have one format.
     OP_GROUPS_EXPERTS = 1 << 15,
     OP_QKV_CLIP = 1 << 16 // qkv_args.clip
@@ -113,6 +113,7 @@ struct norm_args {
     enum norm_kind kind;
     const float *weight, *bias; // (width); bias may be NULL
     float eps;
+    int64_t x_row; // of `norm` alone: elements from one row of x to the next; 0: width
 };
 // As formulas of the input x. silu: x * sigmoid(x). gelu: x * Phi(x), by erf. gelu_tanh: the same by
 // tanh. quick_gelu: x * sigmoid(1.702 x). relu2: relu(x)^2. relu6: min(relu(x), 6). leaky_relu: x,
@@ -214,19 +215,25 @@ struct experts_args {
     // gated, and not 0: the gate is at most limit, the other half within -limit .. limit and increased by
     // 1 (gpt-oss).
     float limit;
+    // up and down have one more matrix behind the others: an expert of every row, with weight 1. `experts` may be
+    // OP_DECLINED then.
+    bool shared;
 };
 
-// A matrix for each head, for a part of each row. x_row ... are elements from one row to the next, and from one head's
-// part to the next one's.
-struct heads_args {
-    const struct weight *w; // (n_heads) of equal shapes
-    int32_t n_heads;
-    int64_t x_row, x_head, y_row, y_head;
-};
-
-struct parts_args { // n_parts of `width` elements in each row
-    int32_t n_parts, width;
-    int64_t x_row, x_part, y_row, y_part;
+// Latent attention (DeepSeek-V2) of one layer, with this rank's heads: the cache has one vector of a position for all
+// heads, [rope_dim rotated | rank latents c], which is a key and, but for its first part, a value. Head h's query
+// [nope_dim | rope_dim] becomes [rotated | k_h q], and what attention gives of c becomes v_h c.
+struct latent_args {
+    int32_t layer, n_heads, nope_dim, rope_dim, rank, v_dim;
+    const struct weight *k, *v; // (n_heads) of (rank, nope_dim), of (v_dim, rank)
+    // (n, n_heads * (nope_dim + rope_dim)) and (n, rank + rope_dim), rows q_row and latents_row elements apart
+    const void *q, *latents;
+    int64_t q_row, latents_row;
+    const float *norm; // (rank) RMS norm of the latents
+    float eps;
+    enum rope_style style;
+    const float *cos_sin; // (n, rope_dim)
+    float scale;          // on q.k
 };
 
 // A row of qkv, (n_heads + 2 n_kv_heads) * head_dim: q heads, then k heads, then v heads, of this rank.
@@ -423,14 +430,12 @@ struct backend_ops {
     // y (n, width) += sigmoid(gate[r]) * x; gate (n) f32 whatever act_dtype is.
     int (*add_gated)(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
                      int32_t width);
-    // y[r * y_row + h * y_head], (w->rows) elements, = W_h x[r * x_row + h * x_head], (w->cols). y must not overlap
-    // x. work: linear_heads_bytes(n), aligned as by mem_alloc.
-    int (*linear_heads)(struct backend *be, void *y, const void *x, int32_t n,
-                        const struct heads_args *args, void *work);
-    size_t (*linear_heads_bytes)(struct backend *be, int32_t n, const struct heads_args *args);
-    // y[r * y_row + p * y_part], width elements, = x[r * x_row + p * x_part]
-    int (*copy_parts)(struct backend *be, void *y, const void *x, int32_t n,
-                      const struct parts_args *args);
+    // out (n, n_heads * v_dim): stores the rows' vectors in the cache, then attends to those that each row sees. work:
+    // latent_bytes(n), aligned as by mem_alloc.
+    int (*latent_attention)(struct backend *be, void *out, const struct kv_store *kv,
+                            const struct batch *b, const struct latent_args *args, void *work);
+    // Reads n_heads, rank, rope_dim, nope_dim, v_dim, k and v alone.
+    size_t (*latent_bytes)(struct backend *be, int32_t n, const struct latent_args *args);
     // y (b->n_logits, width) = x[b->logit_rows]
     int (*gather_logit_rows)(struct backend *be, void *y, const void *x, const struct batch *b,
                              int32_t width);

@@ -191,9 +191,9 @@ static int list_inputs(struct calibration *c, struct err *err) {
     for (int32_t i = 0; i < m->n_layers; i++) {
         const struct layer_weights *w = &m->layers[i];
         TRY(add_inputs(c, &w->qkv, i, t->q, t->k, t->v, t->qkv, err));
-        TRY(add_inputs(c, &w->latent.q_a, i, t->q_a, NULL, NULL, NULL, err));
-        TRY(add_inputs(c, &w->latent.q, i, t->q, t->q_b, NULL, NULL, err));
-        TRY(add_inputs(c, &w->latent.kv_a, i, t->kv_a, NULL, NULL, NULL, err));
+        TRY(add_inputs(c, &w->latent.q_in, i, t->q_a, t->q, t->kv_a, NULL, err));
+        TRY(add_inputs(c, &w->latent.kv_in, i, t->kv_a, NULL, NULL, NULL, err));
+        TRY(add_inputs(c, &w->latent.q, i, t->q_b, NULL, NULL, NULL, err));
         TRY(add_inputs(c, &w->o, i, t->o, NULL, NULL, NULL, err));
         TRY(add_inputs(c, &w->up, i, t->gate, t->up, t->gate_up, NULL, err));
         TRY(add_inputs(c, &w->down, i, t->down, NULL, NULL, NULL, err));

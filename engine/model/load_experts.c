@@ -234,12 +234,22 @@ static int load_shared(struct loader *l, struct experts_weights *w, int32_t laye
     return loader_matrix(l, w ? &w->shared_switch : NULL, layer, &gate, 1, err);
 }
 
+// A shared feed-forward that is like an expert stands behind the others (experts_args.shared).
+static void join_shared(struct experts_weights *w, int32_t n_experts) {
+    w->shared_joins = w->shared_up.data && !w->shared_switch.data && !w->up_bias && !w->down_bias &&
+                      w->shared_up.rows == w->up->rows && same_numbers(&w->shared_up, w->up) &&
+                      same_numbers(&w->shared_down, w->down);
+    if (!w->shared_joins) return;
+    w->up[n_experts] = w->shared_up;
+    w->down[n_experts] = w->shared_down;
+}
+
 int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err) {
     const struct feed_config *f = &model_layer(&l->m->config, layer)->feed;
     const size_t n = (size_t)f->experts.n_experts;
     if (w && l->packing) {
-        w->up = calloc(n, sizeof *w->up);
-        w->down = calloc(n, sizeof *w->down);
+        w->up = calloc(n + 1, sizeof *w->up); // the shared one may join
+        w->down = calloc(n + 1, sizeof *w->down);
         if (!w->up || !w->down) return err_set(err, E_NOMEM, "no memory for %zu experts", n);
     }
     TRY(load_router(l, w, layer, err));
@@ -249,5 +259,7 @@ int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, s
     bool adds_bias = l->m->split.tp_rank == 0; // the ranks' outputs are summed
     if (f->experts.bias) TRY(load_up_bias(l, w ? &w->up_bias : NULL, layer, form, err));
     if (f->experts.bias) TRY(load_down_bias(l, w && adds_bias ? &w->down_bias : NULL, layer, err));
-    return load_shared(l, w, layer, err);
+    TRY(load_shared(l, w, layer, err));
+    if (w && l->packing) join_shared(w, f->experts.n_experts);
+    return 0;
 }

@@ -35,12 +35,23 @@ static const char *refusal(const struct loader *l, const struct part *parts,
     return NULL;
 }
 
-bool loader_groups(const struct loader *l, const struct part *parts,
-                   const struct tensor *const *tensors, int n) {
+static int stored_in_groups(const struct loader *l, const struct tensor *const *tensors, int n) {
     struct group_format f;
-    char quoted[TENSOR_NAME_MAX];
     int stored = 0;
     for (int i = 0; i < n; i++) stored += checkpoint_groups(l->cp, tensors[i], &f);
+    return stored;
+}
+
+bool loader_groups_agree(const struct loader *l, const struct part *parts,
+                         const struct tensor *const *tensors, int n) {
+    const int stored = stored_in_groups(l, tensors, n);
+    return stored == 0 || (stored == n && !refusal(l, parts, tensors, n));
+}
+
+bool loader_groups(const struct loader *l, const struct part *parts,
+                   const struct tensor *const *tensors, int n) {
+    char quoted[TENSOR_NAME_MAX];
+    const int stored = stored_in_groups(l, tensors, n);
     if (stored == 0) return false;
     const uint32_t features = l->m->backend->ops->features;
     const uint32_t wanted = parts[0].not_linear || parts[0].looked_up ? OP_GROUPS

@@ -93,26 +93,36 @@ static int load_heads(struct loader *l, struct latent_weights *w, int32_t layer,
     return 0;
 }
 
+// What the layer's input becomes first, in one matrix or in two. See struct latent_weights.
+static int load_in(struct loader *l, struct latent_weights *w, int32_t layer,
+                   const struct part parts[2], bool q_has_bias, bool biases, struct err *err) {
+    const bool one = (!biases || q_has_bias) && loader_stacks(l, layer, parts, 2);
+    TRY(loader_matrix(l, w ? &w->q_in : NULL, layer, parts, one ? 2 : 1, err));
+    if (!one) TRY(loader_matrix(l, w ? &w->kv_in : NULL, layer, parts + 1, 1, err));
+    if (!biases) return 0;
+    if (q_has_bias)
+        TRY(loader_vector(l, w ? &w->q_bias : NULL, layer, parts, one ? 2 : 1, "bias", err));
+    return one ? 0 : loader_vector(l, w ? &w->kv_bias : NULL, layer, parts + 1, 1, "bias", err);
+}
+
 int loader_latent(struct loader *l, struct latent_weights *w, int32_t layer, struct err *err) {
     const struct attention_config *a = attention_of(l, layer);
     const struct family_tensors *t = l->names;
     const int32_t width = l->m->config.width, own = a->nope_dim + a->rope_dim;
+    const int32_t all = a->n_heads * own, q_rank = a->q_rank;
     const struct range rows = head_rows(split_heads(&l->m->split, a->n_heads), own);
-    const int32_t q_in = a->q_rank ? a->q_rank : width;
-    const struct part q_a = part_whole(t->q_a, a->q_rank, width);
-    const struct part q =
-        slice(a->q_rank ? t->q_b : t->q, a->n_heads * own, q_in, rows, range_whole(q_in));
-    const struct part kv_a = part_whole(t->kv_a, a->kv_rank + a->rope_dim, width);
-    const struct part q_norm = part_whole(t->q_a_norm, a->q_rank, 0);
+    const struct part in[2] = {q_rank ? part_whole(t->q_a, q_rank, width)
+                                      : slice(t->q, all, width, rows, range_whole(width)),
+                               part_whole(t->kv_a, a->kv_rank + a->rope_dim, width)};
+    const struct part q = slice(t->q_b, all, q_rank, rows, range_whole(q_rank));
+    const struct part q_norm = part_whole(t->q_a_norm, q_rank, 0);
     const struct part kv_norm = part_whole(t->kv_a_norm, a->kv_rank, 0);
-    if (a->q_rank) TRY(loader_matrix(l, w ? &w->q_a : NULL, layer, &q_a, 1, err));
-    if (a->q_rank) TRY(loader_vector(l, w ? &w->q_norm : NULL, layer, &q_norm, 1, "weight", err));
-    TRY(loader_matrix(l, w ? &w->q : NULL, layer, &q, 1, err));
-    TRY(loader_matrix(l, w ? &w->kv_a : NULL, layer, &kv_a, 1, err));
+    TRY(load_in(l, w, layer, in, q_rank > 0, a->qkv_bias, err));
+    if (q_rank) {
+        TRY(loader_vector(l, w ? &w->q_norm : NULL, layer, &q_norm, 1, "weight", err));
+        TRY(loader_matrix(l, w ? &w->q : NULL, layer, &q, 1, err));
+    }
     TRY(loader_vector(l, w ? &w->kv_norm : NULL, layer, &kv_norm, 1, "weight", err));
-    if (a->qkv_bias && a->q_rank)
-        TRY(loader_vector(l, w ? &w->q_bias : NULL, layer, &q_a, 1, "bias", err));
-    if (a->qkv_bias) TRY(loader_vector(l, w ? &w->kv_bias : NULL, layer, &kv_a, 1, "bias", err));
     return load_heads(l, w, layer, err);
 }
 

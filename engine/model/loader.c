@@ -397,6 +397,18 @@ static bool is_wide_float(const struct tensor *t) {
     return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
 }
 
+bool loader_stacks(const struct loader *l, int32_t layer, const struct part *parts, int n) {
+    const struct tensor *tensors[LOADER_MAX_PARTS];
+    char name[TENSOR_NAME_MAX];
+    for (int i = 0; i < n; i++) {
+        tensors[i] = checkpoint_find(
+            l->cp, family_tensor_name(name, l->names, layer, parts[i].stem, "weight"));
+        if (!tensors[i]) return true; // loader_matrix says so
+        if (tensors[i]->dtype != tensors[0]->dtype) return false;
+    }
+    return loader_groups_agree(l, parts, tensors, n);
+}
+
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err) {
     struct matrix m = {.n = n};

@@ -40,12 +40,17 @@ int loader_vector(struct loader *l, float **out, int32_t layer, const struct par
                   const char *suffix, struct err *err);
 // Loads a matrix "STEM.weight" that is looked up, not multiplied, as f32, row-major.
 int loader_table(struct loader *l, float **out, const struct part *p, struct err *err);
+// Whether loader_matrix can stack these parts and keep each as it would be kept alone.
+bool loader_stacks(const struct loader *l, int32_t layer, const struct part *parts, int n);
 // Reads whole rows of a tensor "STEM.suffix", also of 8 bits with scales, into host memory as f32 in the second walk;
 // the caller frees *out, which is NULL in the first.
 int loader_floats(struct loader *l, float **out, int32_t layer, const struct part *p,
                   const char *suffix, struct err *err);
 // Matrices that are stored in few bits (load_groups.c): whether the stacked parts can be kept so, with all that is
 // stored unchanged; if not, the log says why, and they are loaded as F32. Then packs them.
+// loader_groups_agree: whether all or none are stored so, in formats that can be stacked.
+bool loader_groups_agree(const struct loader *l, const struct part *parts,
+                         const struct tensor *const *tensors, int n);
 bool loader_groups(const struct loader *l, const struct part *parts,
                    const struct tensor *const *tensors, int n);
 int loader_pack_groups(struct loader *l, struct weight *w, const struct part *parts,

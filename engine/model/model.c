@@ -487,9 +487,9 @@ static void release_latent(struct model *m, struct latent_weights *w, int32_t n)
         if (w->k) release_weight(m, &w->k[h]);
         if (w->v) release_weight(m, &w->v[h]);
     }
-    release_weight(m, &w->q_a);
+    release_weight(m, &w->q_in);
+    release_weight(m, &w->kv_in);
     release_weight(m, &w->q);
-    release_weight(m, &w->kv_a);
     release_vector(m, w->q_norm);
     release_vector(m, w->kv_norm);
     release_vector(m, w->q_bias);

@@ -17,6 +17,7 @@ struct experts_weights {
     struct weight *up, *down;   // (n_experts), as in struct experts_args; NULL: the layer has none
     float *up_bias, *down_bias; // likewise; down's on tp rank 0 only
     struct weight shared_up, shared_down, shared_switch; // data NULL where absent
+    bool shared_joins; // up[n_experts] and down[n_experts] are the shared ones, too
     // Beside a dense feed-forward (experts_config.beside); else empty
     struct norm_weights dense_out_norm, norm, out_norm;
     float *router_norm;  // (width), the root of the width divided out
@@ -25,10 +26,13 @@ struct experts_weights {
 
 // Latent attention. A head's matrices bring q into the latents' space, and latents to what o gets.
 struct latent_weights {
-    struct weight q_a, q;    // (q_rank, width) or empty; (heads * (nope + rope), q_rank or width)
-    struct weight kv_a;      // (kv_rank + rope, width), the latents first
+    // What the layer's input becomes first: q_in (q_rank, width), or the queries (heads * (nope + rope), width) where q_rank
+    // is 0; kv_in (kv_rank + rope, width), the latents first. In one matrix where their formats agree: q's rows come
+    // first, and kv_in is empty.
+    struct weight q_in, kv_in;
+    float *q_bias, *kv_bias; // of the rows of q_in, of kv_in; or NULL
+    struct weight q;         // (heads * (nope + rope), q_rank), or empty
     float *q_norm, *kv_norm; // (q_rank) or NULL, (kv_rank)
-    float *q_bias, *kv_bias; // of q_a and kv_a, or NULL
     struct weight *k,
         *v; // (heads) of (kv_rank, nope), of (v_head_dim, kv_rank); NULL: no such layer
 };

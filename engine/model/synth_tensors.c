@@ -288,7 +288,7 @@ static void *read_own_part(void *ctx) {
 
 void synth_tensors_read(const struct synth_tensors *p, const struct tensor *t, size_t offset,
                         void *out, size_t n) {
-    enum { MOST_THREADS = 16, LEAST_BYTES = 1 << 20 }; // for a thread
+    enum { MOST_THREADS = 16, LEAST_BYTES = 1 << 17 }; // for a thread: an expert takes all
     const size_t i = (size_t)(t - p->tensors), size = dtype_size(t->dtype);
     const size_t most = (size_t)cgroup_processors(), wanted = n / LEAST_BYTES;
     struct reading parts[MOST_THREADS];

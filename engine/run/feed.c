@@ -64,7 +64,7 @@ int feed_layer_inputs(struct forward *f, const struct batch *b, const void *x) {
     const struct backend_ops *ops = f->backend->ops;
     const int32_t n = b->n_rows, p = mc->per_layer_width, all = mc->n_layers * p;
     const struct norm_args a = {mc->norm, m->layer_project_norm.weight, NULL,
-                                mc->norm_eps * (float)mc->width};
+                                mc->norm_eps * (float)mc->width, 0};
     if (p == 0) return 0;
     TRY(linear(f, LINEAR_STORE, f->layer_wanted, x, n, &m->layer_project, NULL));
     TRY(ops->norm(f->backend, f->layer_wanted, f->layer_wanted, n * mc->n_layers, p, &a));

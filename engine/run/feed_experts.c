@@ -67,10 +67,11 @@ static int choose(struct forward *f, struct input *in, int32_t n, int32_t layer)
     return ops->route(f->backend, f->route_ids, f->route_weights, f->router_logits, n, &route);
 }
 
-// y =|+= the chosen experts of x, which is normed already.
+// y =|+= the chosen experts of x, which is normed already. OP_DECLINED: the device does not take the shared one along.
 static int run_chosen(struct forward *f, enum linear_mode mode, void *y, const void *x, int32_t n,
-                      int32_t layer) {
-    const struct experts_args experts = feed_experts_args(f->model, layer);
+                      int32_t layer, bool shared) {
+    struct experts_args experts = feed_experts_args(f->model, layer);
+    experts.shared = shared;
     return f->backend->ops->experts(f->backend, mode, y, x, n, f->route_ids, f->route_weights,
                                     &experts, f->work);
 }
@@ -78,7 +79,11 @@ static int run_chosen(struct forward *f, enum linear_mode mode, void *y, const v
 int feed_experts(struct forward *f, enum linear_mode mode, void *x, struct input in, int32_t n,
                  int32_t layer) {
     TRY(choose(f, &in, n, layer));
-    TRY(run_chosen(f, mode, x, in.x, n, layer));
+    if (f->model->layers[layer].experts.shared_joins) {
+        const int rc = run_chosen(f, mode, x, in.x, n, layer, true);
+        if (rc != OP_DECLINED) return rc;
+    }
+    TRY(run_chosen(f, mode, x, in.x, n, layer, false));
     return add_shared(f, x, in.x, n, layer);
 }
 
@@ -94,7 +99,7 @@ int feed_beside(struct forward *f, const struct stream *s, int32_t layer) {
     TRY(choose(f, &routed, n, layer));
     in = (struct input){s->x, &w->norm}; // over the router's input, which is used
     TRY(norm_input(f, &in, n));
-    TRY(run_chosen(f, LINEAR_STORE, f->shared, in.x, n, layer));
+    TRY(run_chosen(f, LINEAR_STORE, f->shared, in.x, n, layer, false));
     TRY(all_reduce(f, f->shared, n));
     TRY(norm(f, &w->out_norm, f->shared, f->shared, n, width));
     return f->backend->ops->add(f->backend, f->added, f->shared, (int64_t)n * width);

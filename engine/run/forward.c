@@ -29,7 +29,8 @@ struct forward_widths {
     int32_t experts, chosen;
     int32_t apart;     // the stream's width, if some layer's experts need another buffer of it
     size_t work_bytes; // of ops that need any
-    int32_t latent_q, latent; // ranks of latent attention, and a row of the cache
+    int32_t latent_q, latent_in,
+        latent_kv;   // of latent attention: q_rank, and the rows of its first matrices
     bool adds_apart; // some sub-layer's output is normed or scaled before it joins the stream
 };
 
@@ -52,23 +53,18 @@ static void widen_experts(struct forward_widths *w, const struct model *m, int32
     if (w->work_bytes < bytes) w->work_bytes = bytes;
 }
 
-// Latent attention keeps q in `activated` and what attention gives in `up`, which are free then.
+// Latent attention's rows of q and of latents, side by side or apart; q of q_rank becomes all heads' in `activated`.
 static void widen_latent(struct forward_widths *w, const struct model *m, int32_t layer,
                          int32_t max_rows) {
-    const struct backend_ops *ops = m->backend->ops;
-    const struct attention_config *a = &model_row(m, layer)->attention;
     const struct latent_weights *l = &m->layers[layer].latent;
-    const int32_t heads = model_shape(m, layer)->n_heads;
-    if (!a->kv_rank) return;
-    const struct heads_args of[] = {{.w = l->k, .n_heads = heads}, {.w = l->v, .n_heads = heads}};
-    for (int i = 0; i < 2; i++) {
-        const size_t bytes = ops->linear_heads_bytes(m->backend, max_rows, &of[i]);
-        if (w->work_bytes < bytes) w->work_bytes = bytes;
-    }
-    widen(&w->feed, heads * (a->nope_dim + a->rope_dim));
-    widen(&w->up, heads * a->head_dim);
-    widen(&w->latent_q, a->q_rank);
-    widen(&w->latent, a->head_dim);
+    const struct latent_args a = mixer_latent_args(m, layer);
+    const size_t bytes = m->backend->ops->latent_bytes(m->backend, max_rows, &a);
+    if (w->work_bytes < bytes) w->work_bytes = bytes;
+    widen(&w->qkv, layer_attended_width(m, layer)); // wanted rows are gathered there
+    widen(&w->feed, a.n_heads * (a.nope_dim + a.rope_dim));
+    widen(&w->latent_q, model_row(m, layer)->attention.q_rank);
+    widen(&w->latent_in, l->q_in.rows);
+    widen(&w->latent_kv, l->kv_in.rows);
 }
 
 static struct forward_widths forward_widths(const struct model *m, int32_t max_rows) {
@@ -79,12 +75,14 @@ static struct forward_widths forward_widths(const struct model *m, int32_t max_r
         const struct layer_config *row = model_row(m, i);
         const struct rank_shape *r = model_shape(m, i);
         widen(&w.q, layer_attended_width(m, i));
-        widen(&w.qkv, (r->n_heads + 2 * r->n_kv_heads) * row->attention.head_dim);
+        if (row->attention.kv_rank)
+            widen_latent(&w, m, i, max_rows);
+        else
+            widen(&w.qkv, (r->n_heads + 2 * r->n_kv_heads) * row->attention.head_dim);
         widen(&w.feed, r->ffn_width);
         widen(&w.up, r->ffn_width * (row->feed.gated ? 2 : 1));
         w.adds_apart = w.adds_apart || layer_adds_apart(row);
         widen_experts(&w, m, i, max_rows);
-        widen_latent(&w, m, i, max_rows);
     }
     return w;
 }
@@ -113,8 +111,8 @@ static void carve_all(struct forward *f, struct carve *c) {
     f->work = carve_take(c, 1, w.work_bytes, 1);
     f->shared = carve_take(c, n, (size_t)w.apart, e);
     f->latent_q = carve_take(c, n, (size_t)w.latent_q, e);
-    f->latent_kv = carve_take(c, n, (size_t)w.latent, e);
-    f->latent = carve_take(c, n, (size_t)w.latent, e);
+    f->latent_in = carve_take(c, n, (size_t)w.latent_in, e);
+    f->latent_kv = carve_take(c, n, (size_t)w.latent_kv, e);
     f->layer_inputs = carve_take(c, n, layers, e);
     f->layer_wanted = carve_take(c, n, layers, e);
     f->part = carve_take(c, (size_t)f->max_logits, (size_t)m->vocab_rows, wide);

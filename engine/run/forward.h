@@ -52,8 +52,8 @@ struct forward {
     int32_t *route_ids;
     void *shared;
     void *work; // work memory of ops that need any
-    // Latent attention: (max_rows, q_rank), (max_rows, kv_rank + rope) as projected, (max_rows, kv_rank) normed; or NULL
-    void *latent_q, *latent_kv, *latent;
+    // Latent attention: (max_rows, q_rank) normed, and the results of latent_weights' q_in and kv_in; or NULL
+    void *latent_q, *latent_in, *latent_kv;
     void *layer_inputs; // (max_rows, n_layers * per_layer_width) Gemma 4 E; or NULL
     void *layer_wanted; // the same of the wanted rows
     void *part;         // (max_logits, vocab rows of this rank)

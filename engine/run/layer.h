@@ -32,7 +32,8 @@ static inline int32_t layer_attended_width(const struct model *m, int32_t layer)
 
 static inline struct norm_args norm_args_of(const struct forward *f, const struct norm_weights *w) {
     const struct model_config *mc = &f->model->config;
-    return (struct norm_args){mc->norm, w->weight, w->bias, mc->norm_eps};
+    return (struct norm_args){
+        .kind = mc->norm, .weight = w->weight, .bias = w->bias, .eps = mc->norm_eps};
 }
 
 static inline int norm(struct forward *f, const struct norm_weights *w, void *y, const void *x,
@@ -77,6 +78,8 @@ static inline int input_linear(struct forward *f, enum linear_mode mode, void *y
 int mixer_attend(struct forward *f, const struct batch *b, int32_t layer, struct input in);
 // The same by latents (mixer_latent.c).
 int mixer_attend_latent(struct forward *f, const struct batch *b, int32_t layer, struct input in);
+// What the op needs of such a layer, but for the rows and their angles.
+struct latent_args mixer_latent_args(const struct model *m, int32_t layer);
 // f->activated = act(up(in)): the feed-forward without its last linear.
 int feed_up(struct forward *f, struct input in, int32_t n, int32_t layer);
 // x =|+= down(f->activated)

@@ -255,11 +255,9 @@ int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *
                 const int32_t *ids, const float *weights, const struct experts_args *args,
                 void *work);
 size_t cpu_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args);
-int cpu_linear_heads(struct backend *be, void *y, const void *x, int32_t n,
-                     const struct heads_args *a, void *work);
-size_t cpu_linear_heads_bytes(struct backend *be, int32_t n, const struct heads_args *a);
-int cpu_copy_parts(struct backend *be, void *y, const void *x, int32_t n,
-                   const struct parts_args *a);
+int cpu_latent_attention(struct backend *be, void *out, const struct kv_store *kv,
+                         const struct batch *b, const struct latent_args *a, void *work);
+size_t cpu_latent_bytes(struct backend *be, int32_t n, const struct latent_args *a);
 int cpu_scale(struct backend *be, void *x, int64_t n_elements, const float *by, float factor);
 int cpu_multiply_rows(struct backend *be, void *y, const void *x, int32_t n, int32_t width,
                       int64_t stride);

@@ -298,6 +298,7 @@ static void run_block(struct experts_job *j) {
 int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                 const int32_t *ids, const float *weights, const struct experts_args *args,
                 void *work) {
+    if (args->shared) return OP_DECLINED;
     if (n == 0) return 0;
     struct cpu_backend *cpu = cpu_of(be);
     const struct layout l = layout_of(cpu, n, args);

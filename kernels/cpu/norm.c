@@ -14,9 +14,10 @@ struct norm_job {
 static void norm_chunk(void *ctx, int32_t row, int32_t n_rows) {
     const struct norm_job *j = ctx;
     const struct norm_args *a = j->args;
-    int64_t at = (int64_t)row * j->width;
-    j->cpu->kernels->norm_rows(a->kind, j->y + at, j->x + at, n_rows, j->width, j->width, a->weight,
-                               a->bias, a->eps);
+    const int64_t x_row = a->x_row ? a->x_row : j->width;
+    for (int64_t r = row; r < row + n_rows; r++)
+        j->cpu->kernels->norm_rows(a->kind, j->y + r * j->width, j->x + r * x_row, 1, j->width,
+                                   j->width, a->weight, a->bias, a->eps);
 }
 
 int cpu_norm(struct backend *be, void *y, const void *x, int32_t n, int32_t width,

@@ -8,9 +8,10 @@
 #include "kernels/cuda/attention_hopper.h"
 #include "kernels/cuda/attention_wide.h"
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/cuda/latent.h"
 
 static struct cuda_attention describe(struct cuda_backend *cuda, void *out, const void *qkv,
-                                      const struct kv_store *kv,
+                                      const struct kv_store *kv, const struct batch *b,
                                       const struct attention_args *args) {
     const struct cuda_step *s = &cuda->step;
     return (struct cuda_attention){
@@ -29,6 +30,7 @@ static struct cuda_attention describe(struct cuda_backend *cuda, void *out, cons
         .sinks = args->sinks,
         .n_decode = s->n_decode,
         .n_tiles = s->n_tiles,
+        .early = !b->load, // a load's copies may be under way
         .max_position = s->max_position,
         .work = cuda->attention_work,
         .work_bytes = cuda->attention_work_bytes,
@@ -38,10 +40,10 @@ static struct cuda_attention describe(struct cuda_backend *cuda, void *out, cons
 int cuda_op_attention(struct backend *be, void *out, const void *qkv, const struct kv_store *kv,
                       const struct batch *b, const struct attention_args *args) {
     struct cuda_backend *cuda = cuda_of(be);
-    const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
+    const struct cuda_attention a = describe(cuda, out, qkv, kv, b, args);
     int rc = 0;
     if (kv->latent || kv->head_dim > 256) {
-        rc = cuda_attention_wide(&a, cuda->deterministic, cuda->stream);
+        rc = cuda_attention_wide(&a, cuda->deterministic, NULL, cuda->stream);
     } else if (cuda->deterministic) {
         rc = cuda_attention_exact(&a, cuda->stream);
     } else {
@@ -77,7 +79,7 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
                           const struct batch *b, const struct attention_args *args,
                           const struct qkv_args *finish) {
     struct cuda_backend *cuda = cuda_of(be);
-    const struct cuda_attention a = describe(cuda, out, qkv, kv, args);
+    const struct cuda_attention a = describe(cuda, out, qkv, kv, b, args);
     // The fused kernel reads the cache before it waits for its predecessor, so it would read cache
     // blocks that a load has not copied yet.
     if (b->load || finish->all_heads || finish->clip > 0 || kv->latent) return OP_DECLINED;
@@ -88,4 +90,39 @@ int cuda_op_qkv_attention(struct backend *be, void *out, void *qkv, const struct
         cuda_kv_write_of(cuda, qkv, kv, b->n_rows, args->layer, args->n_heads, finish);
     int rc = cuda_attention_fresh(&a, &w, cuda->stream);
     return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
+}
+
+// Of the work space: the rows that attention reads, then what it gives.
+static size_t latent_rows_bytes(const struct backend *be, int32_t n, const struct latent_args *a,
+                                int32_t heads) {
+    const size_t bytes =
+        (size_t)n * (size_t)heads * (size_t)(a->rope_dim + a->rank) * dtype_size(be->act_dtype);
+    return (bytes + 255) & ~(size_t)255;
+}
+
+size_t cuda_op_latent_bytes(struct backend *be, int32_t n, const struct latent_args *a) {
+    return latent_rows_bytes(be, n, a, a->n_heads + 1) + latent_rows_bytes(be, n, a, a->n_heads);
+}
+
+int cuda_op_latent_attention(struct backend *be, void *out, const struct kv_store *kv,
+                             const struct batch *b, const struct latent_args *args, void *work) {
+    struct cuda_backend *cuda = cuda_of(be);
+    const enum dtype t = be->act_dtype;
+    void *attended = (char *)work + latent_rows_bytes(be, b->n_rows, args, args->n_heads + 1);
+    const struct attention_args of = {.layer = args->layer,
+                                      .n_heads = args->n_heads,
+                                      .n_kv_heads = 1,
+                                      .head_dim = kv->head_dim,
+                                      .scale = args->scale};
+    const struct cuda_attention a = describe(cuda, attended, work, kv, b, &of);
+    struct latent_parts parts = {0};
+    if (b->n_rows == 0) return 0;
+    if (args->layer == 0) TRY(cuda_check_blocks(kv, b));
+    TRY(cuda_latent_before(work, args, &a.kv, &a.b, t, b->n_rows, cuda->stream));
+    int rc = cuda_attention_wide(&a, cuda->deterministic, &parts, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED) rc = cuda_attention_simple(&a, NULL, b->n_rows, cuda->stream);
+    TRY(rc);
+    parts.skip = args->rope_dim;
+    const int32_t n = parts.parts ? a.n_decode : b->n_rows;
+    return cuda_latent_behind(out, attended, &parts, args, t, n, cuda->stream);
 }

@@ -5,8 +5,7 @@
 //             512 + 64)
 //   heads     of more than 256 up to 512 (Gemma 4's full layers): a key and a value for each kv head
 //
-// What is not covered goes to attention_simple.cu. A decode step reads the visible positions' vectors once for each row and
-// kv head; the heads of a group share the read. Not yet profiled.
+// What is not covered goes to attention_simple.cu. A decode step reads the visible vectors once for each row and kv head.
 //
 //   - A block takes up to 16 * MT lines, a line being a (token, head) of one sequence and kv head: all heads of a decode
 //     row, or some tokens' heads of a tile. q stays in shared memory as the products' A.
@@ -31,6 +30,7 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, MAX_SPLITS = 64, MERGE_THREADS = 160;
+constexpr int MERGED_LATER = 32; // up to so many splits of all rows are merged in latent.cu
 
 // NT: 8-column tiles of a warp, so head_dim up to 64 * NT. MT: tiles of 16 lines. VECTORS of a position: a latent, or a key
 // and a value.
@@ -64,6 +64,7 @@ struct wide {
     int32_t n_units, n_chunks, n_splits; // chunks of a unit and kv head
     float *parts; // (units * kv heads * chunks * splits, lines, head_dim), where splits > 1
     float2 *ends; // (units * kv heads * chunks * splits, lines): largest score, sum
+    struct latent_parts *left; // not NULL: who takes the results merges few splits
 };
 
 // The lines of a block: (token, head) pairs first .. first + n - 1 of a kv head and of a sequence's rows row .. .
@@ -143,12 +144,15 @@ __device__ __forceinline__ void copy_float(uint32_t to, const void *from, bool v
                  : "memory");
 }
 
+// Which of a run's positions: that of a decode row itself is written by the launch in front.
+enum which { ALL, EARLIER, NEWEST };
+
 // Queues the copies of a run's vectors; zeros for positions that no line sees and columns past head_dim.
 template <typename S>
 __device__ __forceinline__ void request(const struct wide &j, const struct cuda_seq &seq,
                                         int kv_head, const struct sight &oldest,
-                                        const struct sight &newest, int run, uint32_t to,
-                                        uint32_t scales_to) {
+                                        const struct sight &newest, int run, enum which which,
+                                        uint32_t to, uint32_t scales_to) {
     const struct cuda_kv &kv = j.a.kv;
     constexpr int per_word = S::EIGHT ? 16 : 8, words = S::dim / per_word;
     const char *layer = (const char *)kv.data + (size_t)j.a.layer * kv.layer_bytes;
@@ -162,6 +166,7 @@ __device__ __forceinline__ void request(const struct wide &j, const struct cuda_
     for (int r = (int)threadIdx.x / 8; r < S::KEYS; r += THREADS / 8) {
         const int p = run * S::KEYS + r;
         const bool valid = held(p);
+        if (which != ALL && (p == newest.position) != (which == NEWEST)) continue;
         const char *from = layer;
         if (valid) {
             const char *part = layer + (size_t)kv_block(j.a.b, seq, p) * kv.block_bytes;
@@ -381,12 +386,14 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
     extern __shared__ __align__(128) char shared[];
     const uint32_t base = shared_address(shared);
     pdl_trigger();
-    pdl_wait();
     // The last tiles see the most, so they begin first.
     const int chunk = (int)(gridDim.x - 1 - blockIdx.x), unit = j.n_units - 1 - (int)blockIdx.y,
               split = (int)blockIdx.z;
     const struct lines l = lines_of(j, unit, chunk, S::lines);
-    if (l.n <= 0) return;
+    if (l.n <= 0) {
+        pdl_wait();
+        return;
+    }
     const struct cuda_seq seq = j.a.b.seqs[l.seq];
     const struct sight oldest = sight_of(j, seq, row_of(j, l, 0)),
                        newest = sight_of(j, seq, row_of(j, l, l.n - 1));
@@ -396,14 +403,17 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
     auto run_at = [&](int i) {
         return i < list.n_sinks ? list.sink0 + i : list.window0 + i - list.n_sinks;
     };
-    auto request_at = [&](int i) {
+    auto request_at = [&](int i, enum which which) {
         const int buffer = (i - begin) % 2;
         const uint32_t to = base + (uint32_t)(S::EIGHT ? S::raw + buffer * S::raw_bytes
                                                        : S::runs + buffer * S::run_bytes);
-        request<S>(j, seq, l.kv_head, oldest, newest, run_at(i), to,
+        request<S>(j, seq, l.kv_head, oldest, newest, run_at(i), which, to,
                    base + (uint32_t)(S::scales + buffer * S::scales_bytes));
     };
 
+    const bool early = j.decode && j.a.early && begin < end;
+    if (early) request_at(begin, EARLIER);
+    pdl_wait();
     const int dim = j.a.kv.head_dim, words = S::dim / 8;
     for (int i = (int)threadIdx.x; i < S::lines * words; i += THREADS) {
         const int line = i / words, w = i % words;
@@ -415,7 +425,7 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
                     2;
         copy_async(base + S::query + place<S>(line, w), from, valid);
     }
-    if (begin < end) request_at(begin);
+    if (begin < end) request_at(begin, early ? NEWEST : ALL);
     copy_commit();
 
     struct line_state st;
@@ -428,7 +438,7 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
         const int buffer = (i - begin) % 2;
         copy_wait<0>();
         __syncthreads(); // the run has come, and the one before is used
-        if (i + 1 < end) request_at(i + 1);
+        if (i + 1 < end) request_at(i + 1, ALL);
         copy_commit();
         uint32_t run = base + (uint32_t)S::runs;
         if (S::EIGHT) {
@@ -521,6 +531,11 @@ template <typename T, typename S> int launch(struct wide j, bool whole, cudaStre
                S::bytes, stream, j);
     TRY(cuda_launched("attention_wide"));
     if (j.n_splits == 1) return 0;
+    if (j.left && j.n_splits * j.n_units <= MERGED_LATER) {
+        *j.left = {j.parts,    j.ends,   j.a.b.decode_rows, j.n_splits,
+                   j.n_chunks, S::lines, j.a.kv.head_dim,   0};
+        return 0;
+    }
     pdl_launch(wide_merge_kernel<T>, dim3((unsigned)S::lines, chunks, (unsigned)j.n_units),
                dim3(MERGE_THREADS), 0, stream, j, (int32_t)S::lines);
     return cuda_launched("attention_wide_merge");
@@ -561,7 +576,8 @@ int launch_all(const struct wide &j, bool deterministic, cudaStream_t stream) {
 
 } // namespace
 
-int cuda_attention_wide(const struct cuda_attention *a, bool deterministic, cudaStream_t stream) {
+int cuda_attention_wide(const struct cuda_attention *a, bool deterministic,
+                        struct latent_parts *parts, cudaStream_t stream) {
     const bool eight = kv_is_8bit(a->kv.dtype);
     // The largest instance; a device has room for all of them or uses none.
     const size_t most =
@@ -574,6 +590,7 @@ int cuda_attention_wide(const struct cuda_attention *a, bool deterministic, cuda
         return CUDA_UNSUPPORTED;
     struct wide j = {};
     j.a = *a;
+    j.left = a->n_tiles == 0 && a->n_decode <= 16 ? parts : NULL;
     j.decode = true;
     j.n_units = a->n_decode;
     if (j.n_units) TRY(launch_all(j, deterministic, stream));

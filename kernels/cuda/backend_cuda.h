@@ -146,6 +146,9 @@ int cuda_op_qkv_finish(struct backend *be, void *qkv, const struct kv_store *kv,
                        const struct qkv_args *args);
 int cuda_op_kv_write(struct backend *be, const struct kv_store *kv, int32_t layer, const void *qkv,
                      const struct batch *b, int32_t n_heads);
+int cuda_op_latent_attention(struct backend *be, void *out, const struct kv_store *kv,
+                             const struct batch *b, const struct latent_args *args, void *work);
+size_t cuda_op_latent_bytes(struct backend *be, int32_t n, const struct latent_args *a);
 struct cuda_kv_write cuda_kv_write_of(const struct cuda_backend *cuda, void *qkv,
                                       const struct kv_store *kv, int32_t n_rows, int32_t layer,
                                       int32_t n_heads, const struct qkv_args *q);

@@ -155,6 +155,7 @@ struct cuda_attention {
     const float *alibi_slopes; // (n_heads) or NULL; adds slope * (key position - row position)
     const float *sinks;        // (n_heads) or NULL: a score without a value, for each head
     int32_t n_decode, n_tiles;
+    bool early; // what earlier steps wrote to the cache may be read before the wait (pdl.cuh)
     // A power of two above the positions of all rows. The decode kernel's grid may depend on it.
     int32_t max_position;
     // Partial results of thread blocks that share rows: cuda_attention_work_bytes(max decode rows,
@@ -238,13 +239,8 @@ struct cuda_experts {
     uint32_t *meeting;
 };
 size_t cuda_experts_bytes(int32_t n, const struct experts_args *args, enum dtype dtype);
+// CUDA_UNSUPPORTED: args.shared, and more than one row or a kind that does not take it along; nothing is done.
 int cuda_experts(const struct cuda_experts *a, cudaStream_t stream);
-
-// Matrices of `dtype`, as x and y; E_UNSUPPORTED for others.
-int cuda_linear_heads(void *y, const void *x, enum dtype dtype, int32_t n,
-                      const struct heads_args *args, cudaStream_t stream);
-int cuda_copy_parts(void *y, const void *x, enum dtype dtype, int32_t n,
-                    const struct parts_args *args, cudaStream_t stream);
 
 int cuda_route(int32_t *ids, float *weights, const float *logits, int32_t n,
                const struct route_args *args, cudaStream_t stream);

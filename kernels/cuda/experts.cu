@@ -1,6 +1,6 @@
 // A mixture's experts: y =|+= the weighted sum over each row's experts of down(act(up(x))).
 //
-// One row: one launch whose blocks stay (experts_stay.cu). Few rows: each block takes rows of one expert's
+// One row: one launch whose blocks stay (experts_stay.cu), which takes a shared expert along. Few rows: each block takes rows of one expert's
 // matrix and finds the pairs (row, expert) of that expert by itself (experts_few.cu). Many rows: pairs are sorted
 // by expert first, and blocks take tiles of them (experts_many.cu). Weights of few bits and of 8 have kernels of their own for
 // both (experts_groups.cu, experts_8bit.cu). The kernel here takes any other shape and dtype.
@@ -42,17 +42,19 @@ __global__ void __launch_bounds__(THREADS)
 
 template <typename T>
 __global__ void combine_kernel(T *y, const float *result, const float *weights, int32_t n_chosen,
-                               int32_t width, int64_t n, bool add) {
+                               int32_t width, int64_t n, bool add, bool shared) {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
     pdl_trigger();
     pdl_wait();
     if (i >= n) return;
     const int64_t row = i / width;
+    const int32_t routed = n_chosen - shared; // behind them an expert of every row
     const float *from = result + row * n_chosen * width + i % width;
     float sum = add ? to_float(y[i]) : 0.0f;
 #pragma unroll 4
-    for (int32_t j = 0; j < n_chosen; j++)
-        sum = fmaf(weights[row * n_chosen + j], from[(int64_t)j * width], sum);
+    for (int32_t j = 0; j < routed; j++)
+        sum = fmaf(weights[row * routed + j], from[(int64_t)j * width], sum);
+    if (shared) sum += from[(int64_t)routed * width];
     y[i] = from_float<T>(sum);
 }
 
@@ -156,7 +158,7 @@ int32_t rows_at_once(int32_t n, const struct experts_args *a) {
 }
 
 struct layout layout_of(int32_t n, const struct experts_args *a, enum dtype dtype) {
-    const size_t pairs = (size_t)rows_at_once(n, a) * (size_t)a->n_chosen;
+    const size_t pairs = (size_t)rows_at_once(n, a) * (size_t)(a->n_chosen + 1); // a shared one too
     struct layout l = {};
     auto take = [&](size_t bytes) {
         const size_t at = l.end;
@@ -189,8 +191,9 @@ struct experts_product product_of(const struct cuda_experts *a, const struct lay
     p.result = (float *)(work + l->result);
     p.x = down ? p.hidden : a->x;
     p.ids = a->ids;
-    p.pairs = a->n * a->args.n_chosen;
-    p.n_chosen = a->args.n_chosen, p.n_experts = a->args.n_experts;
+    p.shared = a->args.shared;
+    p.n_chosen = a->args.n_chosen + p.shared, p.n_experts = a->args.n_experts + p.shared;
+    p.pairs = a->n * p.n_chosen;
     p.first = (const int32_t *)(work + l->first);
     p.order = (const int32_t *)(work + l->order);
     return p;
@@ -215,6 +218,7 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
         const int rc = experts_groups_stay(up, down, a, stream);
         if (rc != CUDA_UNSUPPORTED) return rc;
     }
+    if (up->shared) return CUDA_UNSUPPORTED;
     const bool few = has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
     if (!few) {
         pdl_launch(sort_kernel, dim3((unsigned)up->n_experts), dim3(THREADS), 0, stream,
@@ -240,12 +244,13 @@ int run(const struct cuda_experts *a, cudaStream_t stream) {
         const int rc = experts_stay(&up, &down, a, stream);
         if (rc != CUDA_UNSUPPORTED) return rc;
     }
-    TRY(results(a, &l, &up, &down, stream));
+    const int rc = results(a, &l, &up, &down, stream);
+    if (rc != 0) return rc;
     const int64_t all = (int64_t)a->n * down.rows;
     DISPATCH(a->dtype,
              pdl_launch(combine_kernel<T>, dim3((unsigned)((all + THREADS - 1) / THREADS)),
                         dim3(THREADS), 0, stream, (T *)a->y, (const float *)down.result, a->weights,
-                        down.n_chosen, down.rows, all, a->mode == LINEAR_ADD));
+                        down.n_chosen, down.rows, all, a->mode == LINEAR_ADD, down.shared));
     return cuda_launched("experts_combine");
 }
 
@@ -270,7 +275,8 @@ int cuda_experts(const struct cuda_experts *a, cudaStream_t stream) {
         part.x = (const char *)a->x + (size_t)row * (size_t)a->args.up->cols * size;
         part.ids = a->ids + (int64_t)row * a->args.n_chosen;
         part.weights = a->weights + (int64_t)row * a->args.n_chosen;
-        TRY(run(&part, stream));
+        const int rc = run(&part, stream);
+        if (rc != 0) return rc;
     }
     return 0;
 }

@@ -26,6 +26,8 @@ struct experts_product {
     float *result;                   // (pairs, rows); down's result
     const int32_t *ids;              // (pairs)
     int32_t pairs, n_chosen, n_experts;
+    // The last of a row's pairs is the last expert's, with weight 1, and not in ids (*_stay.cu).
+    bool shared;
     bool hidden_in_codes; // hidden rows in the order of few bits' codes (groups.h): few rows alone
     // Sorted by expert: order[first[e]] .. are the pairs of expert e. Not of few rows.
     const int32_t *first, *order;
@@ -55,7 +57,7 @@ int experts_permute(void *permuted, const struct experts_product *up, int32_t n,
 // Weights of 8 bits with scales, for few rows or many.
 int experts_8bit(const struct experts_product *p, const struct weight *w, bool few,
                  cudaStream_t stream);
-// Both products and the sum, of one row. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
+// Both products and the sum, of one row. These two take the shared expert along. CUDA_UNSUPPORTED: more rows, no room in shared memory, no place to meet.
 int experts_stay(const struct experts_product *up, const struct experts_product *down,
                  const struct cuda_experts *a, cudaStream_t stream);
 // Results of both products, of one row and weights of few bits. CUDA_UNSUPPORTED likewise, or for other kinds.
@@ -85,6 +87,16 @@ static inline void experts_fill(struct experts_table<MOST> *t, const struct weig
             __VA_ARGS__;                                                                           \
         }                                                                                          \
     } while (0)
+
+// Of one row: the expert of its pair i < n_chosen.
+__device__ __forceinline__ int chosen_expert(const struct experts_product &p, int i) {
+    const uint32_t last = (uint32_t)p.n_experts - 1;
+    return (int)(p.shared && i == p.n_chosen - 1 ? last : min((uint32_t)p.ids[i], last));
+}
+__device__ __forceinline__ float chosen_weight(const struct experts_product &p,
+                                               const float *weights, int i) {
+    return p.shared && i == p.n_chosen - 1 ? 1.0f : weights[i];
+}
 
 // The row of x that a pair multiplies: hidden values lie by pair.
 __device__ __forceinline__ int64_t row_of_pair(const struct experts_product &p, int pair) {

@@ -99,8 +99,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     pdl_trigger();
     pdl_wait();
     int chosen = 0;
-    if (lane < j.up.p.n_chosen)
-        chosen = (int)min((uint32_t)j.up.p.ids[lane], (uint32_t)j.up.p.n_experts - 1);
+    if (lane < j.up.p.n_chosen) chosen = chosen_expert(j.up.p, lane);
 
     if (warp == WARPS) {
         const struct finisher<T> f = { j, sums, lane, chosen };
@@ -221,8 +220,8 @@ template <typename T, int KIND, int MOST>
 int launch(struct groups_stay_job j, const struct experts_args *a, cudaStream_t stream) {
     const struct cuda_device device = cuda_current_device();
     struct tables<MOST> t = {};
-    experts_fill(&t.up, a->up, a->n_experts);
-    experts_fill(&t.down, a->down, a->n_experts);
+    experts_fill(&t.up, a->up, j.up.p.n_experts);
+    experts_fill(&t.down, a->down, j.up.p.n_experts);
     int at = 0;
     auto take = [&](int bytes) {
         const int here = at;
@@ -263,7 +262,8 @@ int launch(struct groups_stay_job j, const struct experts_args *a, cudaStream_t 
 template <typename T>
 int launch_typed(const struct groups_stay_job &j, const struct experts_args *a,
                  cudaStream_t stream) {
-    GROUPS_KINDS(j.up.w.kind, if (a->n_experts <= 128) return launch<T, KIND, 128>(j, a, stream);
+    GROUPS_KINDS(j.up.w.kind,
+                 if (j.up.p.n_experts <= 128) return launch<T, KIND, 128>(j, a, stream);
                  return launch<T, KIND, ROUTE_MAX_EXPERTS / 2>(j, a, stream));
     return CUDA_UNSUPPORTED;
 }

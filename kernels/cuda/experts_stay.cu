@@ -127,11 +127,10 @@ __global__ void __launch_bounds__(STAY_THREADS, 1)
     pdl_trigger();
     pdl_wait();
     int chosen = 0;
-    if (lane < j.up.n_chosen)
-        chosen = (int)min((uint32_t)j.up.ids[lane], (uint32_t)j.up.n_experts - 1);
+    if (lane < j.up.n_chosen) chosen = chosen_expert(j.up, lane);
 
     if (warp == WARPS) {
-        const float weight = lane < j.up.n_chosen ? j.weights[lane] : 0.0f;
+        const float weight = lane < j.up.n_chosen ? chosen_weight(j.up, j.weights, lane) : 0.0f;
         const struct finisher<T> f = { j, sums, lane, chosen, weight };
         meeting_finish(
             j.meeting, lane, n_up, n_items, [&](int item, int c) { f.up(item, c); },
@@ -252,7 +251,8 @@ template <typename T, int MOST>
 int launch_stay(struct stay_job j, const struct experts_args *a, cudaStream_t stream) {
     const struct cuda_device device = cuda_current_device();
     struct tables<MOST> t = {};
-    for (int32_t e = 0; e < a->n_experts; e++) t.up[e] = a->up[e].data, t.down[e] = a->down[e].data;
+    for (int32_t e = 0; e < j.up.n_experts; e++)
+        t.up[e] = a->up[e].data, t.down[e] = a->down[e].data;
     j.up_tiles = j.up.gated ? whole(j.up.width, FLAT) / FLAT : whole(j.up.rows, TALL) / TALL;
     j.down_tiles = whole(j.down.rows, FLAT) / FLAT;
     j.sum_floats = WARPS * std::max(TALL, j.down.n_chosen * FLAT);

@@ -28,9 +28,10 @@ constexpr int BLOCKS_MOST = 4;
 // Every block norms x again, so a block must have at least this many bytes of W. With the norm inside, Llama-8B (128 KB a
 // block) took 2 % less time. NARROW: the bound where each thread holds x in one vector, because that norm is shorter and
 // leaves registers free: Llama-1B (32 KB) took 1 % less time with one vector and 4 % more with two, GPT-2 XL (51 KB) 3 %
-// less.
+// less. Rows of up to SHORT columns (latent attention's q) are normed by a warp or a few.
 constexpr int NORM_BYTES = 64 << 10;
 constexpr int NORM_BYTES_NARROW = 32 << 10;
+constexpr int NORM_BYTES_SHORT = 16 << 10, SHORT = 1024;
 // A smaller W has a short queue, which leaves shared memory for blocks of the next launch. Llama-1B
 // and GPT-2 XL gained 4 to 6 %; Llama-8B's qkv, which is larger, lost 1 %.
 constexpr int64_t SMALL_BYTES = 24 << 20;
@@ -244,7 +245,10 @@ bool launch_gemv(struct gemv j, int blocks, cudaStream_t stream) {
     j.stages = (blocks == 4 ? 6 : blocks == 3 ? 8 : 12) / GROUPS;
     const int64_t w_row = (int64_t)j.a.ld * (int64_t)sizeof(W);
     if (sizeof(W) == 2 && HALVES == 1 && j.a.rows * w_row < SMALL_BYTES) j.stages = 2;
-    if (NORM && GROUPS * 8 * w_row < (NORM == 1 ? NORM_BYTES_NARROW : NORM_BYTES)) return false;
+    const int least = j.a.cols <= SHORT ? NORM_BYTES_SHORT
+                      : NORM == 1       ? NORM_BYTES_NARROW
+                                        : NORM_BYTES;
+    if (NORM && GROUPS * 8 * w_row < least) return false;
     const int sum_bytes = j.a.n * S::row_sum_bytes;
     while (j.stages > 2 && j.stages * S::stage_bytes + sum_bytes > most)
         j.stages = j.stages > 3 ? j.stages / 2 : 2;

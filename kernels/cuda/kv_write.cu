@@ -1,30 +1,10 @@
 // Norms and rotation of q, k and v (qkv_head.cuh) and the cache write, in one pass: a warp for each
 // (row, head). For an 8-bit cache it quantises the rounded values (kernels/kv_quant.h).
-#include "kernels/cuda/kv_8bit.cuh"
+#include "kernels/cuda/kv_vector.cuh"
 #include "kernels/cuda/pdl.cuh"
 #include "kernels/cuda/qkv_head.cuh"
-#include <cuda_fp8.h>
 
 enum { WARPS = 4 };
-
-// A vector of 8 bits, and its scale: `vector` is its number in the block, `to` the block's layer.
-__device__ void store_8bit(const struct cuda_kv &kv, char *to, int64_t vector, const float *head,
-                           int32_t lane) {
-    uint32_t largest = 0;
-    int32_t dim = kv.head_dim;
-    for (int32_t i = lane; i < dim; i += 32)
-        largest = max(largest, __float_as_uint(head[i]) & 0x7fffffff);
-    for (int step = 16; step > 0; step >>= 1)
-        largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, step));
-    struct kv_scale s = kv_scale_of(kv.dtype, largest);
-    uint8_t *row = (uint8_t *)to + vector * dim;
-    for (int32_t i = lane; i < dim; i += 32) {
-        float q = head[i] * s.inverse;
-        row[i] = kv.dtype == DTYPE_I8 ? (uint8_t)__float2int_rn(q)
-                                      : __nv_cvt_float_to_fp8(q, __NV_SATFINITE, __NV_E4M3);
-    }
-    if (lane == 0) ((float *)(to + cuda_kv_scales(kv)))[vector] = s.scale;
-}
 
 // Heads are numbered q, k, v, as they lie in qkv.
 template <typename T>
@@ -54,21 +34,9 @@ __global__ void kv_write_kernel(const __grid_constant__ struct cuda_kv_write a) 
     if (scaled) scale_head<T>(head, dim, a.query_beta, a.query_length, a.positions[row], lane);
     if (changed)
         for (int32_t i = lane; i < dim; i += 32) x[i] = from_float<T>(head[i]);
-    int32_t seq = a.store ? a.b.row_seq[row] : -1;
-    if (h < a.n_heads || seq < 0) return;
-    const struct cuda_seq s = a.b.seqs[seq];
-    int32_t position = a.b.positions[row], kv_head = (h - a.n_heads) % n_kv;
-    int32_t block = kv_block(a.b, s, position), slot = position % s.block_tokens;
-    if (block < 0) return;
-    int64_t at = ((int64_t)(h >= n_qk) * n_kv + kv_head) * s.block_tokens + slot;
-    char *to =
-        (char *)a.kv.data + (size_t)a.layer * a.kv.layer_bytes + (size_t)block * a.kv.block_bytes;
-    if (kv_is_8bit(a.kv.dtype)) {
-        store_8bit(a.kv, to, at, head, lane);
-        return;
-    }
-    for (int32_t i = lane; i < dim; i += 32)
-        store_from_float(to, a.kv.dtype, at * dim + i, head[i]);
+    if (h < a.n_heads || !a.store) return;
+    const int32_t vector = (h >= n_qk) * n_kv + (h - a.n_heads) % n_kv;
+    store_vector(a.kv, vector_place_of(a.kv, a.b, a.layer, row, vector), head, lane);
 }
 
 int cuda_kv_write(const struct cuda_kv_write *a, cudaStream_t stream) {

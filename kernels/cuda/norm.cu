@@ -9,8 +9,9 @@ namespace {
 
 // Each thread keeps VEC neighbouring values. width is a multiple of VEC, at most VEC * blockDim.x.
 template <typename T>
-__global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width, int64_t stride,
-                            const float *weight, const float *bias, float eps, bool add) {
+__global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width, int64_t y_row,
+                            int64_t x_row, const float *weight, const float *bias, float eps,
+                            bool add) {
     constexpr int VEC = 16 / (int)sizeof(T);
     int32_t at = (int32_t)threadIdx.x * VEC;
     bool mine = at < width;
@@ -22,8 +23,8 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
     }
     pdl_wait();
     alignas(16) T raw[VEC], old[VEC];
-    if (mine) *(uint4 *)raw = *(const uint4 *)(x + blockIdx.x * stride + at);
-    if (mine && add) *(uint4 *)old = *(const uint4 *)(y + blockIdx.x * stride + at);
+    if (mine) *(uint4 *)raw = *(const uint4 *)(x + blockIdx.x * x_row + at);
+    if (mine && add) *(uint4 *)old = *(const uint4 *)(y + blockIdx.x * y_row + at);
     float mean = 0.0f, sum = 0.0f;
     for (int i = 0; i < VEC; i++) v[i] = mine ? to_float(raw[i]) : 0.0f;
     if (kind == NORM_LAYER) {
@@ -38,16 +39,16 @@ __global__ void norm_kernel(enum norm_kind kind, T *y, const T *x, int32_t width
         raw[i] = from_float<T>(bias ? __fadd_rn(r, b[i]) : r);
         if (add) raw[i] = from_float<T>(to_float(old[i]) + to_float(raw[i]));
     }
-    if (mine) *(uint4 *)(y + blockIdx.x * stride + at) = *(const uint4 *)raw;
+    if (mine) *(uint4 *)(y + blockIdx.x * y_row + at) = *(const uint4 *)raw;
 }
 
 // Any width.
 template <typename T>
-__global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t width,
-                                int64_t stride, const float *weight, const float *bias, float eps,
+__global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t width, int64_t y_row,
+                                int64_t x_row, const float *weight, const float *bias, float eps,
                                 bool add) {
-    x += blockIdx.x * stride;
-    y += blockIdx.x * stride;
+    x += blockIdx.x * x_row;
+    y += blockIdx.x * y_row;
     float mean = 0.0f, sum = 0.0f;
     if (kind == NORM_LAYER) {
         for (int32_t i = threadIdx.x; i < width; i += blockDim.x) sum += to_float(x[i]);
@@ -67,20 +68,20 @@ __global__ void norm_any_kernel(enum norm_kind kind, T *y, const T *x, int32_t w
 }
 
 template <typename T>
-void launch_norm(T *y, const T *x, int32_t n, int32_t width, int64_t stride,
+void launch_norm(T *y, const T *x, int32_t n, int32_t width, int64_t y_row, int64_t x_row,
                  const struct norm_args *a, bool add, cudaStream_t stream) {
     constexpr int VEC = 16 / (int)sizeof(T);
-    bool whole = width % VEC == 0 && stride % VEC == 0 && width <= VEC * 1024 &&
+    bool whole = width % VEC == 0 && y_row % VEC == 0 && x_row % VEC == 0 && width <= VEC * 1024 &&
                  (((uintptr_t)x | (uintptr_t)y) & 15) == 0;
     if (whole) {
         dim3 block((unsigned)((width / VEC + 31) / 32 * 32));
-        pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, a->kind, y, x, width,
-                   stride, a->weight, a->bias, a->eps, add);
+        pdl_launch(norm_kernel<T>, dim3((unsigned)n), block, 0, stream, a->kind, y, x, width, y_row,
+                   x_row, a->weight, a->bias, a->eps, add);
         return;
     }
     int32_t threads = (width / 4 + 31) / 32 * 32;
     norm_any_kernel<T><<<n, threads<32 ? 32 : threads> 1024 ? 1024 : threads, 0, stream>>>(
-        a->kind, y, x, width, stride, a->weight, a->bias, a->eps, add);
+        a->kind, y, x, width, y_row, x_row, a->weight, a->bias, a->eps, add);
 }
 
 } // namespace
@@ -88,20 +89,24 @@ void launch_norm(T *y, const T *x, int32_t n, int32_t width, int64_t stride,
 int cuda_norm(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
               const struct norm_args *args, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, width, args, false, stream));
+    const int64_t x_row = args->x_row ? args->x_row : width;
+    DISPATCH(dtype,
+             launch_norm<T>((T *)y, (const T *)x, n, width, width, x_row, args, false, stream));
     return cuda_launched("norm");
 }
 
 int cuda_norm_strided(void *x, enum dtype dtype, int32_t n, int32_t width, int64_t stride,
                       const struct norm_args *args, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, launch_norm<T>((T *)x, (const T *)x, n, width, stride, args, false, stream));
+    DISPATCH(dtype,
+             launch_norm<T>((T *)x, (const T *)x, n, width, stride, stride, args, false, stream));
     return cuda_launched("norm");
 }
 
 int cuda_norm_add(void *y, const void *x, enum dtype dtype, int32_t n, int32_t width,
                   const struct norm_args *args, cudaStream_t stream) {
     if (n == 0) return 0;
-    DISPATCH(dtype, launch_norm<T>((T *)y, (const T *)x, n, width, width, args, true, stream));
+    DISPATCH(dtype,
+             launch_norm<T>((T *)y, (const T *)x, n, width, width, width, args, true, stream));
     return cuda_launched("norm_add");
 }

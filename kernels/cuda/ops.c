@@ -82,7 +82,8 @@ static int op_experts(struct backend *be, enum linear_mode mode, void *y, const 
                                    .work = work,
                                    .deterministic = cuda->deterministic,
                                    .meeting = cuda->claimed ? cuda->tickets + CUDA_TICKETS : NULL};
-    return cuda_experts(&a, cuda->stream);
+    const int rc = cuda_experts(&a, cuda->stream);
+    return rc == CUDA_UNSUPPORTED ? OP_DECLINED : rc;
 }
 
 static size_t op_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args) {
@@ -92,20 +93,6 @@ static size_t op_experts_bytes(struct backend *be, int32_t n, const struct exper
 static int op_add_gated(struct backend *be, void *y, const void *x, const float *gate, int32_t n,
                         int32_t width) {
     return cuda_add_gated(y, x, be->act_dtype, gate, n, width, cuda_of(be)->stream);
-}
-
-static int op_linear_heads(struct backend *be, void *y, const void *x, int32_t n,
-                           const struct heads_args *args, void *work) {
-    return cuda_linear_heads(y, x, be->act_dtype, n, args, cuda_of(be)->stream);
-}
-
-static size_t op_linear_heads_bytes(struct backend *be, int32_t n, const struct heads_args *args) {
-    return 0;
-}
-
-static int op_copy_parts(struct backend *be, void *y, const void *x, int32_t n,
-                         const struct parts_args *args) {
-    return cuda_copy_parts(y, x, be->act_dtype, n, args, cuda_of(be)->stream);
 }
 
 static int op_gather(struct backend *be, void *y, const void *x, const struct batch *b,
@@ -199,9 +186,8 @@ const struct backend_ops cuda_ops = {
     .experts = op_experts,
     .experts_bytes = op_experts_bytes,
     .add_gated = op_add_gated,
-    .linear_heads = op_linear_heads,
-    .linear_heads_bytes = op_linear_heads_bytes,
-    .copy_parts = op_copy_parts,
+    .latent_attention = cuda_op_latent_attention,
+    .latent_bytes = cuda_op_latent_bytes,
     .gather_logit_rows = op_gather,
     .logits_read = cuda_op_logits_read,
     .draw = cuda_op_draw,

@@ -17,8 +17,8 @@ static int norm_widths(struct backend *be, void *qkv, int32_t n, const struct qk
     const int32_t q = s->n_heads * s->head_dim, k = s->n_kv_heads * s->head_dim;
     const int64_t stride = q + 2 * k;
     char *k_at = (char *)qkv + (size_t)q * dtype_size(be->act_dtype);
-    const struct norm_args of_q = {NORM_RMS, args->q_weight, NULL, args->eps};
-    const struct norm_args of_k = {NORM_RMS, args->k_weight, NULL, args->eps};
+    const struct norm_args of_q = {NORM_RMS, args->q_weight, NULL, args->eps, 0};
+    const struct norm_args of_k = {NORM_RMS, args->k_weight, NULL, args->eps, 0};
     cudaStream_t stream = cuda_of(be)->stream;
     if (args->q_weight) TRY(cuda_norm_strided(qkv, be->act_dtype, n, q, stride, &of_q, stream));
     if (k == 0 || !args->k_weight) return 0;

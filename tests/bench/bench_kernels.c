@@ -277,7 +277,7 @@ static void forward(struct backend *be, const struct model *m, const struct batc
     const struct shape *s = m->s;
     const struct backend_ops *ops = be->ops;
     int32_t n = b->n_rows;
-    const struct norm_args norm = {NORM_RMS, m->ones, NULL, 1e-5f};
+    const struct norm_args norm = {NORM_RMS, m->ones, NULL, 1e-5f, 0};
     ops->step_begin(be, b, &b);
     ops->embed(be, f->x, b, &m->head, 1);
     ops->rope_angles(be, f->angles, b, m->inv_freq, NULL, s->head_dim, 1);

@@ -2,7 +2,7 @@
 Experts as in gpt-fast's Mixtral: the chosen experts' matrices by their ids. Of the models with experts norms of heads, biases,
 sinks and windows are left out. Prints tokens/s of one sequence behind 128 tokens. Run it and gpu.sh on the same machine, one
 after the other.
-usage: rival_torch.py [llama-1b] [llama-8b] [qwen3-30b-a3b] [gpt-oss-20b]"""
+usage: rival_torch.py [llama-1b] [llama-8b] [qwen3-30b-a3b] [gpt-oss-20b] [glm-4.7-flash]"""
 import statistics
 import sys
 import time
@@ -15,6 +15,8 @@ SHAPES = {
     'llama-8b': dict(layers=32, width=4096, hidden=14336, heads=32, kv_heads=8, head_dim=128),
     'qwen3-30b-a3b': dict(layers=48, width=2048, hidden=768, heads=32, kv_heads=4, head_dim=128, experts=128, chosen=8, vocab=151936),
     'gpt-oss-20b': dict(layers=24, width=2880, hidden=2880, heads=64, kv_heads=8, head_dim=64, experts=32, chosen=4, vocab=201088),
+    'glm-4.7-flash': dict(layers=47, width=2048, hidden=1536, heads=20, head_dim=64, nope=192, q_rank=768, rank=512, v_dim=256, experts=64,
+                          chosen=4, shared=1, vocab=154880),
 }
 VOCAB, CONTEXT, TOKENS, CACHE, REPEAT = 128256, 128, 128, 512, 5
 
@@ -45,26 +47,61 @@ class Experts(torch.nn.Module):
         return torch.einsum('tao,ta->to', torch.einsum('tai,taoi->tao', hidden, self.down[ids]), share)[None]
 
 
+class Latents(torch.nn.Module):
+    """Absorbed: queries in the latents' space, one cached vector of a position for all heads; head_dim is its rotated part."""
+    def __init__(self, s):
+        super().__init__()
+        self.s, d = s, s['head_dim']
+        self.q_a = torch.nn.Linear(s['width'], s['q_rank'], bias=False)
+        self.q = torch.nn.Linear(s['q_rank'], s['heads'] * (s['nope'] + d), bias=False)
+        self.kv_a = torch.nn.Linear(s['width'], s['rank'] + d, bias=False)
+        self.k_up = torch.nn.Parameter(torch.empty(s['heads'], s['nope'], s['rank']))
+        self.v_up = torch.nn.Parameter(torch.empty(s['heads'], s['v_dim'], s['rank']))
+        self.o = torch.nn.Linear(s['heads'] * s['v_dim'], s['width'], bias=False)
+        self.register_buffer('k', torch.zeros(1, 1, CACHE, s['rank'] + d))
+
+    def forward(self, x, at, mask, cos, sin):
+        s, d = self.s, self.s['head_dim']
+        q, turned = self.q(rms(self.q_a(x))).view(s['heads'], -1).split([s['nope'], d], -1)
+        c, k = self.kv_a(x).split([s['rank'], d], -1)
+        self.k[:, :, at] = torch.cat([rms(c), rotate(k, cos, sin)], -1)[None]
+        q = torch.cat([torch.einsum('hn,hnr->hr', q, self.k_up), rotate(turned, cos, sin)], -1)[None, :, None]
+        y = F.scaled_dot_product_attention(q, self.k, self.k[..., :s['rank']], attn_mask=mask, scale=(s['nope'] + d) ** -0.5, enable_gqa=True)
+        return self.o(torch.einsum('hr,hvr->hv', y[0, :, 0], self.v_up).reshape(1, 1, -1))
+
+
 class Layer(torch.nn.Module):
     def __init__(self, s):
         super().__init__()
         self.s, d = s, s['head_dim']
+        self.feed_forward = Experts(s) if 'experts' in s else FeedForward(s)
+        self.shared = FeedForward(s) if 'shared' in s else None
+        self.norms = torch.nn.Parameter(torch.ones(2, s['width']))
+        self.latents = Latents(s) if 'rank' in s else None
+        if self.latents:
+            return
         self.qkv = torch.nn.Linear(s['width'], (s['heads'] + 2 * s['kv_heads']) * d, bias=False)
         self.o = torch.nn.Linear(s['heads'] * d, s['width'], bias=False)
-        self.feed_forward = Experts(s) if 'experts' in s else FeedForward(s)
-        self.norms = torch.nn.Parameter(torch.ones(2, s['width']))
         for name in ('k', 'v'):
             self.register_buffer(name, torch.zeros(1, s['kv_heads'], CACHE, d))
 
-    def forward(self, x, at, mask, cos, sin):
+    def attend(self, x, at, mask, cos, sin):
         s, d = self.s, self.s['head_dim']
-        q, k, v = self.qkv(norm(x, self.norms[0])).split([s['heads'] * d, s['kv_heads'] * d, s['kv_heads'] * d], -1)
+        q, k, v = self.qkv(x).split([s['heads'] * d, s['kv_heads'] * d, s['kv_heads'] * d], -1)
         q, k = rotate(q.view(1, 1, -1, d), cos, sin).transpose(1, 2), rotate(k.view(1, 1, -1, d), cos, sin).transpose(1, 2)
         self.k[:, :, at] = k
         self.v[:, :, at] = v.view(1, 1, -1, d).transpose(1, 2)
         y = F.scaled_dot_product_attention(q, self.k, self.v, attn_mask=mask, enable_gqa=True)
-        x = x + self.o(y.transpose(1, 2).reshape(1, 1, -1))
-        return x + self.feed_forward(norm(x, self.norms[1]))
+        return self.o(y.transpose(1, 2).reshape(1, 1, -1))
+
+    def forward(self, x, at, mask, cos, sin):
+        x = x + (self.latents or self.attend)(norm(x, self.norms[0]), at, mask, cos, sin)
+        y = norm(x, self.norms[1])
+        return x + self.feed_forward(y) + (self.shared(y) if self.shared else 0)
+
+
+def rms(x):
+    return norm(x, 1)
 
 
 def norm(x, weight):

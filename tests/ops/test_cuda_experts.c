@@ -76,7 +76,7 @@ static void norm_route(const struct twin *w, int32_t n, int32_t width, const str
     void *bias_at = twin_up_bytes(w, bias, (size_t)e * 4);
     void *want_at = twin_up(w, NULL, all), *normed_at = twin_up(w, NULL, all);
     void *ids_at = twin_alloc(w, (size_t)out * 4), *weights_at = twin_alloc(w, (size_t)out * 4);
-    const struct norm_args norm = {kind, by_at, kind == NORM_LAYER ? by_at : NULL, 1e-5f};
+    const struct norm_args norm = {kind, by_at, kind == NORM_LAYER ? by_at : NULL, 1e-5f, 0};
     assert_int_equal(w->gpu->ops->norm(w->gpu, want_at, x_at, n, width, &norm), 0);
     assert_int_equal(w->gpu->ops->norm_route(w->gpu, ids_at, weights_at, normed_at, x_at, n, &norm,
                                              &gpu, with_bias ? bias_at : NULL, a),
@@ -122,6 +122,8 @@ static void norm_routes(const struct twin *w) {
         norm_route(w, rows[i], 4096, &gpt_oss, NORM_LAYER, false);
     }
 }
+
+enum { CHOSEN_MOST = 16 }; // of the kernels for one row
 
 struct shape {
     int32_t n_experts, n_chosen, hidden, width;
@@ -229,14 +231,59 @@ static void run(const struct twin *w, const struct experts_args *a, enum linear_
     twin_free(w, work);
 }
 
+static struct experts_args args_of(const struct shape *s, const struct layer *up,
+                                   const struct layer *down, bool gpu) {
+    return (struct experts_args){.n_experts = s->n_experts,
+                                 .n_chosen = s->n_chosen,
+                                 .up = gpu ? up->gpu : up->cpu,
+                                 .down = gpu ? down->gpu : down->cpu,
+                                 .up_bias = gpu ? up->gpu_bias : up->bias,
+                                 .down_bias = gpu ? down->gpu_bias : down->bias,
+                                 .activate = {s->act, s->gated},
+                                 .limit = s->limit};
+}
+
+// One row, whose last expert is a shared one. Whether the GPU took it along.
+static bool check_shared(const struct twin *w, const struct shape *s, const struct layer *up,
+                         const struct layer *down, bool few_bits) {
+    const int32_t k = s->n_chosen, all = s->hidden;
+    const struct experts_args a = args_of(s, up, down, false);
+    struct experts_args g = args_of(s, up, down, true);
+    g.n_experts--, g.n_chosen--, g.shared = true;
+    int32_t ids[CHOSEN_MOST];
+    float weights[CHOSEN_MOST], *x = twin_floats(w, all), *want = twin_floats(w, all);
+    choose(ids, 1, s, false);
+    for (int i = 0; i < k; i++) weights[i] = 0.5f + (float)i / 8;
+    ids[k - 1] = s->n_experts - 1, weights[k - 1] = 1;
+    for (int i = 0; i < all && few_bits; i++) x[i] *= 0.015625f;
+    void *gx = twin_up(w, x, all), *gy = twin_up(w, want, all);
+    void *gi = twin_up_bytes(w, ids, (size_t)(k - 1) * 4),
+         *gw = twin_up_bytes(w, weights, (size_t)(k - 1) * 4);
+    void *gwork = twin_alloc(w, w->gpu->ops->experts_bytes(w->gpu, 1, &g)), *work;
+    struct err err = {0};
+    const int rc = w->gpu->ops->experts(w->gpu, LINEAR_ADD, gy, gx, 1, gi, gw, &g, gwork);
+    assert_int_equal(
+        w->cpu->ops->mem_alloc(w->cpu, w->cpu->ops->experts_bytes(w->cpu, 1, &a), &work, &err), 0);
+    if (rc == 0) {
+        double largest = 0;
+        assert_int_equal(
+            w->cpu->ops->experts(w->cpu, LINEAR_ADD, want, x, 1, ids, weights, &a, work), 0);
+        for (int i = 0; i < all; i++) largest = fmax(largest, fabs((double)want[i]));
+        twin_compare(w, gy, w->t, want, all, 1.01, 2 * twin_unit(w->t) * (largest + 1), "shared");
+    } else {
+        assert_int_equal(rc, OP_DECLINED);
+    }
+    w->cpu->ops->mem_free(w->cpu, work);
+    twin_free(w, gx), twin_free(w, gy), twin_free(w, gi), twin_free(w, gw), twin_free(w, gwork);
+    free(x), free(want);
+    return rc == 0;
+}
+
 // n rows; `one`: the first row's experts for all. few_bits: of some matrix.
 static void check_rows(const struct twin *w, const struct shape *s, const struct layer *up,
                        const struct layer *down, bool few_bits, int32_t n, bool one) {
     const int32_t k = s->n_chosen, all = n * s->hidden;
-    struct experts_args a = {s->n_experts,       k,       up->cpu, down->cpu, up->bias, down->bias,
-                             {s->act, s->gated}, s->limit};
-    struct experts_args g = {s->n_experts,   k,          up->gpu, down->gpu, up->gpu_bias,
-                             down->gpu_bias, a.activate, s->limit};
+    const struct experts_args a = args_of(s, up, down, false), g = args_of(s, up, down, true);
     float *x = twin_floats(w, all), *y = twin_floats(w, all), *weights = op_floats(n * k);
     int32_t *ids = malloc((size_t)(n * k) * 4);
     choose(ids, n, s, one);
@@ -278,6 +325,20 @@ static void check_rows(const struct twin *w, const struct shape *s, const struct
     free(x), free(y), free(weights), free(ids), free(work), free(want);
 }
 
+static const struct shape shapes[] = {
+    {8, 2, 64, 48, ACT_SILU, true, false, 0},
+    {5, 3, 130, 33, ACT_SILU, true, true, 0}, // rows that are no whole words
+    {4, 4, 96, 40, ACT_QUICK_GELU, true, true, 0.7f},
+    {6, 1, 72, 136, ACT_RELU2, false, false, 0},
+    {128, 8, 256, 192, ACT_SILU, true, false, 0},
+    {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
+    {16, 16, 328, 200, ACT_SILU, true, true,
+     0}, // as many as the blocks that stay take; rows and columns of no
+         // whole item
+    {24, 5, 184, 1192, ACT_RELU2, false, true, 0},
+    {20, 17, 64, 64, ACT_SILU, true, false, 0}, // one more
+};
+
 // A call for each of `rows`. up_format, down_format: NULL: of dtype t.
 static void check_stored(const struct twin *w, enum dtype t, const struct group_format *up_format,
                          const struct group_format *down_format, const struct shape *s,
@@ -292,26 +353,18 @@ static void check_stored(const struct twin *w, enum dtype t, const struct group_
                     : make(w, t, 0, s->n_experts, s->hidden, s->width, s->bias);
     for (int i = 0; i < n_rows; i++)
         check_rows(w, s, &up, &down, up_format || down_format, rows[i], one);
+    // Of one row, without biases, a shared expert may come along.
+    const bool plain = w->t != DTYPE_F32 && !strstr(w->gpu->description, "deterministic");
+    if (!s->bias && s->n_chosen > 1 && s->n_chosen <= CHOSEN_MOST) {
+        const bool took = check_shared(w, s, &up, &down, up_format || down_format);
+        if (s == &shapes[4] && plain && !up_format && !down_format && t == w->t) assert_true(took);
+    }
     release(w, &up, s->n_experts), release(w, &down, s->n_experts);
 }
 
 static void check(const struct twin *w, enum dtype t, const struct shape *s, int32_t n, bool one) {
     check_stored(w, t, NULL, NULL, s, &n, 1, one);
 }
-
-static const struct shape shapes[] = {
-    {8, 2, 64, 48, ACT_SILU, true, false, 0},
-    {5, 3, 130, 33, ACT_SILU, true, true, 0}, // rows that are no whole words
-    {4, 4, 96, 40, ACT_QUICK_GELU, true, true, 0.7f},
-    {6, 1, 72, 136, ACT_RELU2, false, false, 0},
-    {128, 8, 256, 192, ACT_SILU, true, false, 0},
-    {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
-    {16, 16, 328, 200, ACT_SILU, true, true,
-     0}, // as many as the blocks that stay take; rows and columns of no
-         // whole item
-    {24, 5, 184, 1192, ACT_RELU2, false, true, 0},
-    {20, 17, 64, 64, ACT_SILU, true, false, 0}, // one more
-};
 
 static void sizes(const struct twin *w) {
     static const int32_t rows[] = {1, 2, 7, 8, 9, 45, 150, 700};

@@ -180,7 +180,7 @@ static void check_fused(const struct twin *w, const struct group_format *f, int3
     void *gby = twin_up_bytes(w, by, (size_t)cols * 4);
     void *normed = twin_alloc(w, (size_t)cols * 4), *wide = twin_alloc(w, (size_t)rows * 4);
     void *parts = twin_alloc(w, (size_t)rows * 4), *fused = twin_alloc(w, (size_t)rows * 4);
-    const struct norm_args norm = {kind, gby, kind == NORM_LAYER ? gby : NULL, 1e-5f};
+    const struct norm_args norm = {kind, gby, kind == NORM_LAYER ? gby : NULL, 1e-5f, 0};
     const struct activate_args act = {ACT_SILU, gated};
     const int rc = ops->norm_linear(w->gpu, &norm, LINEAR_STORE, fused, gx, 1, &gpu, gbias,
                                     gated ? &act : NULL);

@@ -404,7 +404,7 @@ static void check_normed(const struct twin *w, enum dtype stored, int32_t rows, 
     float *gb = twin_up_bytes(w, bias, (size_t)rows * 4);
     float *gnw = twin_up_bytes(w, nw, (size_t)cols * 4),
           *gnb = twin_up_bytes(w, nb, (size_t)cols * 4);
-    const struct norm_args a = {layer ? NORM_LAYER : NORM_RMS, gnw, layer ? gnb : NULL, 1e-5f};
+    const struct norm_args a = {layer ? NORM_LAYER : NORM_RMS, gnw, layer ? gnb : NULL, 1e-5f, 0};
     const struct activate_args by = {gated ? ACT_SILU : ACT_GELU, gated};
     int rc = ops->norm_linear(w->gpu, &a, LINEAR_STORE, whole, gx, n, &gw, gb, act ? &by : NULL);
     if (rc != OP_DECLINED) {

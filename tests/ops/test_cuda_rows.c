@@ -16,8 +16,9 @@ static void norms(const struct twin *w) {
                 float *gw = twin_up_bytes(w, weight, (size_t)d * 4);
                 float *gb = twin_up_bytes(w, bias, (size_t)d * 4);
                 bool b = form == 1;
-                const struct norm_args a = {(enum norm_kind)kind, weight, b ? bias : NULL, 1e-5f};
-                const struct norm_args ga = {(enum norm_kind)kind, gw, b ? gb : NULL, 1e-5f};
+                const struct norm_args a = {(enum norm_kind)kind, weight, b ? bias : NULL, 1e-5f,
+                                            0};
+                const struct norm_args ga = {(enum norm_kind)kind, gw, b ? gb : NULL, 1e-5f, 0};
                 w->cpu->ops->norm(w->cpu, y, x, n, d, &a);
                 assert_int_equal(w->gpu->ops->norm(w->gpu, gy, gx, n, d, &ga), 0);
                 twin_compare(w, gy, w->t, y, n * d, 1.01, 2e-5, "norm");

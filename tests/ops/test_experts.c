@@ -100,8 +100,14 @@ static struct layer make_layer(struct backend *be, struct kind kind, const struc
     l.down = make(be, kind, s->n_experts, s->hidden, s->width);
     l.up_bias = s->bias ? op_floats((int64_t)s->n_experts * up) : NULL;
     l.down_bias = s->bias ? op_floats((int64_t)s->n_experts * s->hidden) : NULL;
-    l.args = (struct experts_args){s->n_experts, s->n_chosen,        l.up.w,  l.down.w, l.up_bias,
-                                   l.down_bias,  {s->act, s->gated}, s->limit};
+    l.args = (struct experts_args){.n_experts = s->n_experts,
+                                   .n_chosen = s->n_chosen,
+                                   .up = l.up.w,
+                                   .down = l.down.w,
+                                   .up_bias = l.up_bias,
+                                   .down_bias = l.down_bias,
+                                   .activate = {s->act, s->gated},
+                                   .limit = s->limit};
     return l;
 }
 

@@ -128,7 +128,7 @@ static void run(struct backend *be, const struct layer *l, float *y, const float
                 const int32_t *ids, const float *weights) {
     const struct experts_args args = {
         N_EXPERTS, N_CHOSEN, l->up.w, l->down.w, l->up_bias, l->down_bias, {ACT_QUICK_GELU, true},
-        limit};
+        limit,     false};
     void *work = NULL;
     assert_int_equal(posix_memalign(&work, 64, be->ops->experts_bytes(be, n, &args)), 0);
     assert_int_equal(be->ops->experts(be, LINEAR_STORE, y, x, n, ids, weights, &args, work), 0);

@@ -35,8 +35,8 @@ static struct layer make_layer(struct backend *be, const struct shape *s) {
     l.down_bias = s->bias ? op_floats(s->width) : NULL;
     l.norm_weight = op_floats(s->width);
     l.norm_bias = op_floats(s->width);
-    l.norms[0] = (struct norm_args){NORM_RMS, l.norm_weight, NULL, 1e-5f};
-    l.norms[1] = (struct norm_args){NORM_LAYER, l.norm_weight, l.norm_bias, 1e-5f};
+    l.norms[0] = (struct norm_args){NORM_RMS, l.norm_weight, NULL, 1e-5f, 0};
+    l.norms[1] = (struct norm_args){NORM_LAYER, l.norm_weight, l.norm_bias, 1e-5f, 0};
     return l;
 }
 

@@ -27,7 +27,7 @@ static void norms(struct backend *be) {
             float *y = malloc((size_t)(n * width) * sizeof *y),
                   *alone = malloc((size_t)width * sizeof *alone);
             for (int32_t j = 0; j < n * width; j++) x[j] += 3; // a mean that is not zero
-            struct norm_args a = {(enum norm_kind)kind, w, NULL, 1e-5f};
+            struct norm_args a = {(enum norm_kind)kind, w, NULL, 1e-5f, 0};
             for (int with_bias = 0; with_bias < 2; with_bias++) {
                 a.bias = with_bias ? b : NULL;
                 be->ops->norm(be, y, x, n, width, &a);

@@ -1,8 +1,8 @@
-// A matrix for each head, each for its own part of a row: latent attention's steps into the latents' space and
-// back. Beside them the copies of parts of rows.
+// Latent attention: queries come into the latents' space by a matrix for each head, and what attention gives comes
+// back by another one. Between them are the cache's own ops.
 //
-// Each head's parts are gathered into rows, multiplied by linear's loops, and put where they belong. A row's bits
-// are those that linear would give it, in any company. Work memory holds one block of rows at a time.
+// A matrix for each head: its parts are gathered into rows, multiplied by linear's loops, and put where they belong. A
+// row's bits are those that linear would give it, in any company. Work memory holds one block of rows at a time.
 #include "kernels/cpu/cpu.h"
 #include <string.h>
 
@@ -13,6 +13,14 @@ enum {
     PREPARED_ROWS = 16, // loops prepare whole tiles of rows
     ALIGNMENT = 64,
     SMALL = 32768, // operations that one core does within the time of a hand-over
+};
+
+// A matrix for each head, for a part of each row. x_row ... are elements from one row to the next, and from one head's
+// part to the next one's.
+struct heads_args {
+    const struct weight *w; // (n_heads) of equal shapes
+    int32_t n_heads;
+    int64_t x_row, x_head, y_row, y_head;
 };
 
 struct heads_job {
@@ -51,8 +59,8 @@ static size_t prepared_bytes(const struct linear_loops *l, int32_t n) {
     return aligned(l->header_bytes + rows * l->row_bytes);
 }
 
-size_t cpu_linear_heads_bytes(struct backend *be, int32_t n, const struct heads_args *a) {
-    const struct linear_loops loops = cpu_linear_loops(cpu_of(be), a->w);
+static size_t heads_bytes(struct cpu_backend *cpu, int32_t n, const struct heads_args *a) {
+    const struct linear_loops loops = cpu_linear_loops(cpu, a->w);
     const int32_t rows = block_rows(n, a);
     return n > 0 ? floats_bytes(rows, a, a->w->cols) + floats_bytes(rows, a, a->w->rows) +
                        (size_t)a->n_heads * prepared_bytes(&loops, rows)
@@ -126,48 +134,99 @@ static void plan(struct heads_job *j) {
     j->prepared_bytes = prepared_bytes(&j->loops, j->n);
 }
 
-int cpu_linear_heads(struct backend *be, void *y, const void *x, int32_t n,
-                     const struct heads_args *a, void *work) {
-    struct cpu_backend *cpu = cpu_of(be);
+// y[r * y_row + h * y_head], (w->rows) elements, = W_h x[r * x_row + h * x_head], (w->cols). y must not overlap x.
+static void linear_heads(struct cpu_backend *cpu, float *y, const float *x, int32_t n,
+                         const struct heads_args *a, char *work) {
     const int32_t block = block_rows(n, a);
-    char *base = work;
     struct heads_job j = {.cpu = cpu, .args = a, .loops = cpu_linear_loops(cpu, a->w)};
-    j.in = (float *)(void *)base;
-    j.out = (float *)(void *)(base + floats_bytes(block, a, a->w->cols));
+    j.in = (float *)(void *)work;
+    j.out = (float *)(void *)(work + floats_bytes(block, a, a->w->cols));
     j.prepared = (uint8_t *)j.out + floats_bytes(block, a, a->w->rows);
     for (int32_t row = 0; row < n; row += block) {
         j.n = n - row < block ? n - row : block;
-        j.x = (const float *)x + row * a->x_row;
-        j.y = (float *)y + row * a->y_row;
+        j.x = x + row * a->x_row;
+        j.y = y + row * a->y_row;
         plan(&j);
         const int64_t parts = (int64_t)j.n * a->n_heads;
         run(&j, parts * a->w->cols, a->n_heads * j.row_items, gather_item);
         run(&j, parts * a->w->rows * a->w->cols, a->n_heads * j.panel_items, multiply_item);
         cpu_for_rows(cpu, j.n, (int64_t)a->n_heads * a->w->rows, scatter_rows, &j);
     }
-    return 0;
 }
 
-// --- copies --------------------------------------------------------------------------------------
+// --- latents -------------------------------------------------------------------------------------
 
-struct copy_job {
-    const struct parts_args *args;
-    float *y;
-    const float *x;
+// rows (n, n_heads + 1, dim), as `attention` and `kv_write` take them: for each head [rotated part of q | k_h q], then the
+// cache's own [rotated part | c]. attended (n, n_heads, dim).
+struct latent_plan {
+    int32_t dim;
+    struct heads_args in, back;
+    size_t attended, heads, end; // bytes: rows are first
 };
 
-static void copy_rows(void *ctx, int32_t row, int32_t n_rows) {
-    const struct copy_job *j = ctx;
-    const struct parts_args *a = j->args;
-    for (int64_t r = row; r < row + n_rows; r++)
-        for (int64_t p = 0; p < a->n_parts; p++)
-            memcpy(j->y + r * a->y_row + p * a->y_part, j->x + r * a->x_row + p * a->x_part,
-                   (size_t)a->width * sizeof(float));
+static struct latent_plan plan_latents(struct cpu_backend *cpu, int32_t n,
+                                       const struct latent_args *a) {
+    const int64_t dim = a->rope_dim + a->rank, own = a->nope_dim + a->rope_dim, heads = a->n_heads;
+    struct latent_plan p = {
+        .dim = (int32_t)dim,
+        .in = {a->k, a->n_heads, a->q_row, own, (heads + 1) * dim, dim},
+        .back = {a->v, a->n_heads, heads * dim, dim, heads * a->v_dim, a->v_dim},
+    };
+    const size_t in = heads_bytes(cpu, n, &p.in), back = heads_bytes(cpu, n, &p.back);
+    p.attended = aligned((size_t)(n * (heads + 1) * dim) * sizeof(float));
+    p.heads = p.attended + aligned((size_t)(n * heads * dim) * sizeof(float));
+    p.end = p.heads + (in > back ? in : back);
+    return p;
 }
 
-int cpu_copy_parts(struct backend *be, void *y, const void *x, int32_t n,
-                   const struct parts_args *a) {
-    struct copy_job j = {a, y, x};
-    cpu_for_rows(cpu_of(be), n, (int64_t)a->n_parts * a->width, copy_rows, &j);
+size_t cpu_latent_bytes(struct backend *be, int32_t n, const struct latent_args *a) {
+    return n > 0 ? plan_latents(cpu_of(be), n, a).end : 0;
+}
+
+struct place_job {
+    const struct cpu_kernels *kernels;
+    const struct latent_args *args;
+    int32_t dim;
+    float *rows;
+};
+
+// What a row holds beside the heads' products.
+static void place_rows(void *ctx, int32_t row, int32_t n_rows) {
+    const struct place_job *j = ctx;
+    const struct latent_args *a = j->args;
+    const int64_t own = a->nope_dim + a->rope_dim;
+    const size_t turned = (size_t)a->rope_dim * sizeof(float);
+    for (int64_t r = row; r < row + n_rows; r++) {
+        const float *q = (const float *)a->q + r * a->q_row + a->nope_dim;
+        const float *latents = (const float *)a->latents + r * a->latents_row;
+        float *to = j->rows + r * (a->n_heads + 1) * j->dim;
+        for (int64_t h = 0; h < a->n_heads; h++) memcpy(to + h * j->dim, q + h * own, turned);
+        float *last = to + (int64_t)a->n_heads * j->dim;
+        memcpy(last, latents + a->rank, turned);
+        j->kernels->norm_rows(NORM_RMS, last + a->rope_dim, latents, 1, a->rank, a->rank, a->norm,
+                              NULL, a->eps);
+        j->kernels->rope_rows(a->style, to, 1, 0, a->n_heads + 1, j->dim, a->rope_dim,
+                              a->cos_sin + r * a->rope_dim);
+    }
+}
+
+int cpu_latent_attention(struct backend *be, void *out, const struct kv_store *kv,
+                         const struct batch *b, const struct latent_args *a, void *work) {
+    struct cpu_backend *cpu = cpu_of(be);
+    const int32_t n = b->n_rows;
+    const struct latent_plan p = plan_latents(cpu, n, a);
+    char *base = work;
+    float *rows = work, *attended = (float *)(void *)(base + p.attended);
+    struct place_job place = {cpu->kernels, a, p.dim, rows};
+    const struct attention_args args = {.layer = a->layer,
+                                        .n_heads = a->n_heads,
+                                        .n_kv_heads = 1,
+                                        .head_dim = p.dim,
+                                        .scale = a->scale};
+    linear_heads(cpu, rows + a->rope_dim, a->q, n, &p.in, base + p.heads);
+    cpu_for_rows(cpu, n, (int64_t)a->n_heads * a->rope_dim + a->rank, place_rows, &place);
+    TRY(cpu_kv_write(be, kv, a->layer, rows, b, a->n_heads));
+    TRY(cpu_attention(be, attended, rows, kv, b, &args));
+    linear_heads(cpu, out, attended + a->rope_dim, n, &p.back, base + p.heads);
     return 0;
 }
