@@ -4,6 +4,10 @@
 #include "ws/anthropic/messages_request.h"
 
 // A request that was only read holds no model and no rendering.
+const struct served_model *placement_keep(const struct served_model *m) {
+    FUZZ_CHECK(!m);
+    return m;
+}
 void placement_drop(const struct served_model *m) {
     FUZZ_CHECK(!m);
 }
