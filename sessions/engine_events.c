@@ -140,9 +140,10 @@ static void note_times(struct session *s, struct turn *t, const struct engine_ev
 
 static void on_done(struct session *s, struct turn *t, const struct engine_event *e) {
     struct turn_numbers *n = &t->rec.numbers;
-    // An event's text has no NUL; what lies behind it is another event's
-    char why[ENGINE_EVENT_TEXT + 1];
-    snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
+    // An event's text has no NUL; what lies behind it is another event's. A process that is gone gives no reason.
+    char why[ENGINE_EVENT_TEXT + 1] =
+        "the instance that ran this turn failed, and no other one of its model can go on with it";
+    if (e->text_len) snprintf(why, sizeof why, "%.*s", (int)e->text_len, e->text);
     note_times(s, t, e);
     if (t->out.n) n->first_token_us += n->queue_us;
     n->input_tokens = t->rec.n_input;

@@ -41,6 +41,7 @@ static struct fake_state {
     int64_t retry_us;   // and when there may be room
     int eos_after;      // > 0: each turn's answer has an eos as that token, whatever max_tokens is
     bool lost;          // the device failed: turns end and are refused with E_DEVICE
+    bool is_gone;       // as a lost process: the ends of its turns give no reason
     int fail_after;     // > 0: turns end with an error after that many tokens more
     int fail_code;      // of that error; 0: E_INTERNAL
     int n_short;        // so many turns end with E_NOMEM instead of beginning
@@ -153,7 +154,7 @@ static void fake_done(struct fake_turn *t, enum engine_finish finish) {
     if (finish == FINISH_ERROR) {
         e->error_code = fake.lost ? E_DEVICE : fake.fail_code ? fake.fail_code : E_INTERNAL;
         if (!t->started && fake.n_short > 0) e->error_code = E_NOMEM;
-        strcpy(t->held, "the fake device failed");
+        strcpy(t->held, fake.is_gone ? "" : "the fake device failed");
     }
     e->text_len = (uint32_t)strlen(t->held);
     memcpy(e->text, t->held, e->text_len);

@@ -147,6 +147,25 @@ static void without_another_instance_a_turn_ends_with_the_error(void **state) {
     fx_teardown();
 }
 
+// An engine's process that is gone can give no reason.
+static void an_error_has_a_sentence_in_any_case(void **state) {
+    for (int is_gone = 0; is_gone < 2; is_gone++) {
+        fx_setup_memory();
+        fake.is_gone = is_gone;
+        fx_open_session(1, "s");
+        start(1, "s");
+        steps(4);
+        lose(A);
+        fx_advance(30000);
+        assert_string_equal(fx_follower(1, "s")->turns[0].finish, "error");
+        assert_string_equal(fx_session("s")->turns[0]->rec.error_message,
+                            is_gone ? "the instance that ran this turn failed, and no other one of "
+                                      "its model can go on with it"
+                                    : "the fake device failed");
+        fx_teardown();
+    }
+}
+
 static void a_waiting_turn_can_be_cancelled(void **state) {
     fx_setup_memory();
     at("")->reopens = true;
@@ -342,6 +361,7 @@ int main(void) {
         cmocka_unit_test(a_turn_that_memory_ran_out_for_does_not_go_on),
         cmocka_unit_test(the_only_instance_comes_back),
         cmocka_unit_test(without_another_instance_a_turn_ends_with_the_error),
+        cmocka_unit_test(an_error_has_a_sentence_in_any_case),
         cmocka_unit_test(a_waiting_turn_can_be_cancelled),
         cmocka_unit_test(a_request_that_kills_twice_is_poisoned),
         cmocka_unit_test(progress_between_failures_clears_a_turn),
