@@ -348,13 +348,15 @@ static int read_config(struct model_config *c, cJSON *whole, struct err *err) {
     const char *type = NULL;
     cJSON *json;
     TRY(read_nested(whole, &json, err));
-    char names[FAMILY_NAMES_MAX];
+    char near[FAMILY_NEAR_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
     if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");
     const struct family *f = family_find(type);
     if (!f)
-        return err_set(err, E_UNSUPPORTED, "'model_type' is '%.60s'; known are %s", type,
-                       family_names(names));
+        return err_set(err, E_UNSUPPORTED,
+                       "'model_type' is '%.60s', which is unknown%s (`parley inspect --families` "
+                       "lists the known)",
+                       type, family_near(near, type));
     TRY(add_defaults(json, f, json == whole, err));
     *c = *f->base;
     c->n_kinds = 1;

@@ -396,6 +396,9 @@ shortTest('inspect: the family, the shape, the text, as JSON and for people', as
   assert.match(await good(['inspect', '--model', demo]), /^family +llama$/m);
   const bare = await json(['inspect', '--model', fixture('qwen3'), '--json']);
   assert.deepEqual([bare.family, bare.qk_norm], ['qwen3', true]);
+  const families = (await good(['inspect', '--families'])).trim().split('\n');
+  assert.equal(new Set(families).size, families.length);
+  for (const name of ['llama', 'gpt2', 'gemma3_text', 'mixtral']) assert.ok(families.includes(name), name);
 });
 
 shortTest('synth: the same seed gives the same bytes, and a model that runs', async (t) => {

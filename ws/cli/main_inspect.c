@@ -1,4 +1,5 @@
 // parley inspect: shows a model folder's contents and memory need, as text or JSON.
+#include "engine/model/families.h"
 #include "engine/model/inspect.h"
 #include "engine/model/text_files.h"
 #include "engine/text/chat_template.h"
@@ -7,7 +8,7 @@
 
 struct settings {
     char *model, *tokenizer, *chat_template;
-    bool json;
+    bool json, families;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
@@ -17,6 +18,7 @@ static const struct config_key keys[] = {
     TEXT("", chat_template, "", "NAME|FILE",
          "Chat template to use instead of the model's own: a built-in name or a file."),
     BOOL("", json, "off", "Print JSON."),
+    BOOL("", families, "off", "Print the model families (model_type) that can be loaded instead."),
 };
 
 // If the tokenizer or the template cannot be used, the output says why.
@@ -85,6 +87,10 @@ static int run(void *settings, char **words, struct err *err) {
     const char *model = s->model[0] || !words[0] ? s->model : path;
     struct cli_json j;
     int rc;
+    if (s->families) {
+        for (size_t i = 0; family_name(i); i++) puts(family_name(i));
+        return 0;
+    }
     if (!s->model[0] && !words[0]) return cli_usage(err, CLI_NO_MODEL);
     if (!s->model[0]) TRY(model_name_path(words[0], HUB_MODEL, path, err));
     cli_json_begin(&j);
@@ -106,7 +112,7 @@ done:
 const struct cli_command command_inspect = {
     .name = "inspect",
     .summary = "show a model folder's contents and memory need",
-    .usage = "inspect --model MODEL [--json]",
+    .usage = "inspect --model MODEL [--json] | --families",
     .about = "Shows a model folder's family, sizes, number formats, tokenizer, chat template and "
              "memory need.",
     CLI_SETTINGS(keys),
