@@ -133,7 +133,7 @@ for (const [what, family, change, names] of [
   ['an unknown activation', 'gpt2', { activation_function: 'frob' }, ['activation_function', 'frob']],
   ['an unknown rotary scaling', 'llama', { rope_parameters: { rope_type: 'frob', rope_theta: 1e4 } }, ['frob']],
   ['a number of heads that does not divide', 'qwen3', { num_key_value_heads: 3 }, ['num_key_value_heads']],
-  ['a quantised checkpoint', 'mistral', { quantization_config: { quant_method: 'bitsandbytes' } }, ['quantization_config']],
+  ['an unknown quantisation', 'mistral', { quantization_config: { quant_method: 'frobnicate' } }, ['quantization_config', 'frobnicate']],
 ]) {
   test(`${what} is refused by name`, async (t) => {
     const folder = copy(t, family, (config) => ({ ...config, ...change }));

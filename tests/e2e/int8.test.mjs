@@ -212,8 +212,8 @@ test('what cannot be is said: twice, over another folder, another method, wrong 
   const other = path.join(folder, 'other');
   cpSync(out, other, { recursive: true });
   const file = path.join(other, 'config.json');
-  writeFileSync(file, readFileSync(file, 'utf8').replace('parley_int8', 'bitsandbytes'));
-  await refused(['generate', '--model', other, '--ids', '1'], /'bitsandbytes'/);
+  writeFileSync(file, readFileSync(file, 'utf8').replace('parley_int8', 'frobnicate'));
+  await refused(['generate', '--model', other, '--ids', '1'], /'frobnicate'/);
   assert.ok(!existsSync(path.join(folder, 'twice')));
 });
 
