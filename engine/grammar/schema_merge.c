@@ -118,33 +118,40 @@ static int merge_word(struct schema_compiler *c, cJSON *out, const cJSON *a, con
 
 // --- properties ----------------------------------------------------------------------------------
 
-// What `other` says of a property that only the first schema lists.
+// What `other` says of a property that only the first schema lists. other NULL: nothing.
 static cJSON *property_beside(const cJSON *schema, const cJSON *other) {
-    const cJSON *additional = schema_get(other, "additionalProperties");
+    const cJSON *additional = other ? schema_get(other, "additionalProperties") : NULL;
     return additional ? both(schema, additional) : cJSON_Duplicate(schema, true);
 }
 
-// Each pattern of one of the two, and of one that both have, both schemas. Whether two patterns match the same name shows
-// where names are emitted.
-static int merge_patterns(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
-    const cJSON *in_a = schema_get(a, "patternProperties"), *p;
-    const cJSON *in_b = schema_get(b, "patternProperties");
-    if (!cJSON_IsObject(in_a) || !cJSON_IsObject(in_b)) return 0; // copied as they are
+// The schemas by name of both objects as out's member `key`: of a name in both of them both schemas, of another one what
+// a or b, where it is not, says of it (property_beside).
+static int merge_members(struct schema_compiler *c, cJSON *out, const char *key, const cJSON *in_a,
+                         const cJSON *in_b, const cJSON *a, const cJSON *b) {
     cJSON *all = cJSON_CreateObject();
-    if (!all) return schema_no_memory(c, "patternProperties");
-    TRY(put(c, out, "patternProperties", all));
+    const cJSON *p;
+    if (!all) return schema_no_memory(c, key);
+    TRY(put(c, out, key, all));
     cJSON_ArrayForEach(p, in_a) {
         const cJSON *same = schema_get(in_b, p->string);
-        TRY(put(c, all, p->string, same ? both(p, same) : cJSON_Duplicate(p, true)));
+        TRY(put(c, all, p->string, same ? both(p, same) : property_beside(p, b)));
     }
     cJSON_ArrayForEach(p, in_b) {
-        if (!schema_get(in_a, p->string)) TRY(put(c, all, p->string, cJSON_Duplicate(p, true)));
+        if (!schema_get(in_a, p->string)) TRY(put(c, all, p->string, property_beside(p, a)));
     }
     return 0;
 }
 
+// Whether two patterns match the same name shows where names are emitted.
+static int merge_patterns(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
+    const cJSON *in_a = schema_get(a, "patternProperties");
+    const cJSON *in_b = schema_get(b, "patternProperties");
+    if (!cJSON_IsObject(in_a) || !cJSON_IsObject(in_b)) return 0; // copied as they are
+    return merge_members(c, out, "patternProperties", in_a, in_b, NULL, NULL);
+}
+
 static int merge_properties(struct schema_compiler *c, cJSON *out, const cJSON *a, const cJSON *b) {
-    const cJSON *in_a = schema_get(a, "properties"), *in_b = schema_get(b, "properties"), *p;
+    const cJSON *in_a = schema_get(a, "properties"), *in_b = schema_get(b, "properties");
     const cJSON *more_a = schema_get(a, "additionalProperties");
     const cJSON *more_b = schema_get(b, "additionalProperties");
     bool patterns = schema_get(a, "patternProperties") || schema_get(b, "patternProperties");
@@ -155,18 +162,7 @@ static int merge_properties(struct schema_compiler *c, cJSON *out, const cJSON *
         return schema_refuse(c, E_UNSUPPORTED, "patternProperties",
                              "beside additionalProperties of another schema it cannot be merged");
     if (patterns) TRY(merge_patterns(c, out, a, b));
-    if (in_a || in_b) {
-        cJSON *all = cJSON_CreateObject();
-        if (!all) return schema_no_memory(c, "properties");
-        TRY(put(c, out, "properties", all));
-        cJSON_ArrayForEach(p, in_a) {
-            const cJSON *same = schema_get(in_b, p->string);
-            TRY(put(c, all, p->string, same ? both(p, same) : property_beside(p, b)));
-        }
-        cJSON_ArrayForEach(p, in_b) {
-            if (!schema_get(in_a, p->string)) TRY(put(c, all, p->string, property_beside(p, a)));
-        }
-    }
+    if (in_a || in_b) TRY(merge_members(c, out, "properties", in_a, in_b, a, b));
     if (more_a && more_b) return put(c, out, "additionalProperties", both(more_a, more_b));
     return 0;
 }

@@ -29,7 +29,7 @@
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = WARPS * 32, MAX_SPLITS = 64, MERGE_THREADS = 160;
+constexpr int WARPS = 8, THREADS = WARPS * 32, MERGE_THREADS = 160;
 constexpr int MERGED_LATER = 32; // up to so many splits of all rows are merged in latent.cu
 
 // NT: 8-column tiles of a warp, so head_dim up to 64 * NT. MT: tiles of 16 lines. VECTORS of a position: a latent, or a key
@@ -467,7 +467,7 @@ __global__ void __launch_bounds__(THREADS, 1) wide_kernel(const __grid_constant_
 template <typename T>
 __global__ void __launch_bounds__(MERGE_THREADS)
     wide_merge_kernel(const __grid_constant__ struct wide j, int32_t most) {
-    __shared__ float factors[MAX_SPLITS];
+    __shared__ float factors[WIDE_SPLITS_MOST];
     const int line = (int)blockIdx.x, chunk = (int)blockIdx.y, unit = (int)blockIdx.z;
     const int dim = j.a.kv.head_dim;
     pdl_trigger();
@@ -511,7 +511,7 @@ int splits_of(const struct wide *j, int lines, int keys) {
     int64_t n = cuda_current_device().multiprocessors / units;
     if (n > room) n = room;
     if (n > j->a.max_position / keys) n = j->a.max_position / keys;
-    if (n > MAX_SPLITS) n = MAX_SPLITS;
+    if (n > WIDE_SPLITS_MOST) n = WIDE_SPLITS_MOST;
     return n > 1 ? (int)n : 1;
 }
 

@@ -132,8 +132,7 @@ __global__ void __launch_bounds__(PLACE_THREADS)
 }
 
 // Attention's splits of a row and head become x of the product, (rows, cols) of T from `to` on in steps of `step` bytes.
-// factors (16, MAX_SPLITS)
-constexpr int MAX_SPLITS = 64;
+// factors (16, WIDE_SPLITS_MOST)
 template <typename T>
 __device__ __forceinline__ void merge_splits(const struct latent_parts &s, int head, int n,
                                              int cols, char *to, int step, float *factors) {
@@ -142,9 +141,9 @@ __device__ __forceinline__ void merge_splits(const struct latent_parts &s, int h
     for (int r = warp; r < n; r += WARPS) { // a split that saw nothing has a sum of 0
         const int64_t at = ((int64_t)r * s.n_chunks + chunk) * s.n_splits;
         float top = -INFINITY, sum = 0.0f;
-        float2 end[MAX_SPLITS / 32];
+        float2 end[WIDE_SPLITS_MOST / 32];
 #pragma unroll
-        for (int i = 0; i < MAX_SPLITS / 32; i++) {
+        for (int i = 0; i < WIDE_SPLITS_MOST / 32; i++) {
             const int split = i * 32 + lane;
             end[i] = split < s.n_splits
                          ? __ldcg((const float2 *)s.ends + (at + split) * s.lines + line)
@@ -153,14 +152,14 @@ __device__ __forceinline__ void merge_splits(const struct latent_parts &s, int h
         }
         top = warp_max(top);
 #pragma unroll
-        for (int i = 0; i < MAX_SPLITS / 32; i++) {
+        for (int i = 0; i < WIDE_SPLITS_MOST / 32; i++) {
             end[i].x = end[i].y == 0.0f ? 0.0f : power_of_two(end[i].x - top);
             sum += end[i].x * end[i].y;
         }
         sum = warp_sum(sum);
 #pragma unroll
-        for (int i = 0; i < MAX_SPLITS / 32; i++)
-            factors[r * MAX_SPLITS + i * 32 + lane] = end[i].x / sum;
+        for (int i = 0; i < WIDE_SPLITS_MOST / 32; i++)
+            factors[r * WIDE_SPLITS_MOST + i * 32 + lane] = end[i].x / sum;
     }
     __syncthreads();
     const int words = (cols + STEP - 1) / STEP * (STEP / 8); // of 8 numbers
@@ -171,7 +170,7 @@ __device__ __forceinline__ void merge_splits(const struct latent_parts &s, int h
         float v[8] = {};
 #pragma unroll 4
         for (int split = 0; split < n_splits; split++, from += (int64_t)s.lines * s.dim) {
-            const float f = factors[r * MAX_SPLITS + split];
+            const float f = factors[r * WIDE_SPLITS_MOST + split];
             const float4 a = __ldcg((const float4 *)from), b = __ldcg((const float4 *)from + 1);
             if (f == 0.0f) continue; // what it holds may be NaN
             v[0] += f * a.x, v[1] += f * a.y, v[2] += f * a.z, v[3] += f * a.w;
@@ -334,7 +333,7 @@ __global__ void __launch_bounds__(ANY_THREADS)
         }
 }
 
-unsigned parts(int32_t n, int each) {
+unsigned tile_count(int32_t n, int each) {
     return (unsigned)((n + each - 1) / each);
 }
 
@@ -345,13 +344,13 @@ void launch_tiles(const struct heads_table &t, const struct heads_product &p, in
     using S = tile<MT, NT>;
     auto kernel = heads_kernel<T, MT, NT, MERGED>;
     const size_t x = MERGED ? (size_t)((p.cols + STEP - 1) / STEP * S::x_bytes) : 0;
-    const size_t bytes = S::bytes + x + (MERGED ? 16 * MAX_SPLITS * sizeof(float) : 0);
-    const unsigned tiles = parts(p.rows, S::outputs);
+    const size_t bytes = S::bytes + x + (MERGED ? 16 * WIDE_SPLITS_MOST * sizeof(float) : 0);
+    const unsigned tiles = tile_count(p.rows, S::outputs);
     const bool last = beside.rows && p.first_head + n_heads == beside.n_heads;
     const int slots = last ? store_slots(S::rows, (int)tiles) : 0;
     cuda_allow_shared((const void *)kernel, bytes);
-    pdl_launch(kernel, dim3(tiles, (unsigned)(n_heads + slots), parts(p.n, S::rows)), dim3(THREADS),
-               bytes, stream, t, p, beside, splits);
+    pdl_launch(kernel, dim3(tiles, (unsigned)(n_heads + slots), tile_count(p.n, S::rows)),
+               dim3(THREADS), bytes, stream, t, p, beside, splits);
 }
 
 // Words of 16 bytes throughout.
@@ -379,7 +378,7 @@ int launch_fast<float>(const struct heads_table &, const struct heads_product &,
 
 template <typename T> int launch_place(const struct place &p, cudaStream_t stream) {
     const size_t bytes = store_bytes(p, PLACE_THREADS / 32);
-    pdl_launch(place_kernel<T>, dim3((unsigned)p.n_heads + 1, parts(p.n, PLACE_ROWS)),
+    pdl_launch(place_kernel<T>, dim3((unsigned)p.n_heads + 1, tile_count(p.n, PLACE_ROWS)),
                dim3(PLACE_THREADS), bytes, stream, p);
     return cuda_launched("latent_place");
 }
@@ -396,7 +395,7 @@ int launch(struct heads_product p, const struct weight *w, int32_t n_heads, stru
             if (beside.rows) TRY(launch_place<T>(beside, stream));
             beside.rows = NULL;
             pdl_launch(heads_any_kernel<T>,
-                       dim3(parts(p.rows, ANY_TILE), (unsigned)n, parts(p.n, ANY_TILE)),
+                       dim3(tile_count(p.rows, ANY_TILE), (unsigned)n, tile_count(p.n, ANY_TILE)),
                        dim3(ANY_THREADS), 0, stream, t, p);
         }
         TRY(cuda_launched("latent_heads"));

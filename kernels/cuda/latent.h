@@ -6,6 +6,9 @@
 extern "C" {
 #endif
 
+// Blocks that share a row's keys, at most.
+enum { WIDE_SPLITS_MOST = 64 };
+
 // What splits of the keys give of a few rows, where attention leaves their sum to others. Split s of line l (a head of unit u:
 // chunk l / lines) is at ((u * n_chunks + chunk) * n_splits + s) * lines + l % lines.
 struct latent_parts {
