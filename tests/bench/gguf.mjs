@@ -125,11 +125,19 @@ function modelPairs(config, rope, headDim) {
   ];
 }
 
-/** Without a tokenizer.json the words are made up: a measurement needs ids only, but llama.cpp wants to load some. */
+// The bytes as byte-level BPE spells them (those that print as themselves, the others from U+0100), and one merge.
+function byteVocabulary() {
+  const prints = (byte) => (byte > 0x20 && byte < 0x7f) || (byte > 0xa0 && byte !== 0xad);
+  let other = 0x100;
+  const spelled = Array.from({ length: 256 }, (_, byte) => String.fromCodePoint(prints(byte) ? byte : other++));
+  return { vocab: Object.fromEntries([...spelled, 'ĊĊ'].map((token, id) => [token, id])), merges: ['Ċ Ċ'] };
+}
+
+/** Without a tokenizer.json the words are made up: a measurement needs ids only, but both engines want to load some. */
 function tokenizerPairs(folder, config) {
   const file = path.join(folder, 'tokenizer.json');
   const { model, added_tokens: added, pre_tokenizer: pre } = existsSync(file) ? JSON.parse(readFileSync(file, 'utf8'))
-    : { model: { vocab: { 'Ċ': 10 }, merges: ['Ċ Ċ'] }, added_tokens: [], pre_tokenizer: null }; // Ċ: a line's end
+    : { model: byteVocabulary(), added_tokens: [], pre_tokenizer: null };
   const tokens = Array.from({ length: config.vocab_size }, (_, id) => `<unused${id}>`), types = tokens.map(() => 1);
   for (const [token, id] of Object.entries(model.vocab)) tokens[id] = token;
   for (const { id, content } of added) [tokens[id], types[id]] = [content, 3];
