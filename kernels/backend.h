@@ -99,7 +99,8 @@ struct kv_store {
     // A head has one vector for a position, which is both its key and its value (latent attention). Rows of q, k and
     // v then have no v: (n_heads + n_kv_heads) * head_dim.
     bool latent;
-    bool mixed; // the groups' layers differ in n_kv_heads or head_dim
+    bool mixed;        // the groups' layers differ in n_kv_heads or head_dim
+    int32_t n_guarded; // debug builds: only blocks below have been guarded (kv_block_guard)
 };
 
 // Duration of copies by the device's clock, in microseconds; 0 if the device has none.

@@ -85,7 +85,7 @@ static int pool_check(const struct kv_pool *pool, struct check *c, struct err *e
                        pool->n_blocks);
     }
     for (int32_t i = 0; i < pool->n_free; i++) {
-        int32_t id = pool->free_list[i];
+        int32_t id = kv_pool_free_block(pool, i);
         if (id < 0 || id >= pool->n_blocks || c->is_free[id]) {
             return err_set(err, E_INTERNAL, "block %d is in the free list twice or does not exist",
                            id);
@@ -121,7 +121,9 @@ static int names_check(const struct kv_pool *pool, const struct check *c, struct
             return err_set(err, E_INTERNAL, "block %d is not found by its name", id);
     }
     for (uint32_t i = 0; i <= k->mask; i++) {
-        for (int32_t id = k->heads[i]; id >= 0 && listed <= named; id = k->next[id]) listed++;
+        for (int32_t id = kv_names_first(k, i); id >= 0 && listed <= named;
+             id = kv_names_after(k, id))
+            listed++;
     }
     if (named == listed) return 0;
     return err_set(err, E_INTERNAL, "%lld blocks have a name and %lld are in the table",

@@ -5,20 +5,16 @@
 #include <assert.h>
 #include <stdlib.h>
 
-enum { END = -1, NO_NAME = -2 };
-
 int kv_names_init(struct kv_names *k, int32_t n_blocks, struct err *err) {
     *k = (struct kv_names){.n_blocks = n_blocks, .key = {random_u64(), random_u64()}};
     while (k->mask < (uint32_t)n_blocks) k->mask = k->mask * 2 + 1;
-    k->heads = malloc(((size_t)k->mask + 1) * sizeof *k->heads);
-    k->next = malloc((size_t)n_blocks * sizeof *k->next);
+    k->heads = calloc((size_t)k->mask + 1, sizeof *k->heads);
+    k->next = calloc((size_t)n_blocks, sizeof *k->next);
     k->names = malloc((size_t)n_blocks * sizeof *k->names);
     if (!k->heads || !k->next || !k->names) {
         kv_names_release(k);
         return err_set(err, E_NOMEM, "no memory for the names of %d cache blocks", n_blocks);
     }
-    for (uint32_t i = 0; i <= k->mask; i++) k->heads[i] = END;
-    for (int32_t i = 0; i < n_blocks; i++) k->next[i] = NO_NAME;
     return 0;
 }
 
@@ -47,27 +43,32 @@ static bool same(struct hash128 a, struct hash128 b) {
 }
 
 int32_t kv_names_find(const struct kv_names *k, struct hash128 name) {
-    int32_t block = k->heads[name.lo & k->mask];
-    while (block != END && !same(k->names[block], name)) block = k->next[block];
+    int32_t block = kv_names_first(k, name.lo & k->mask);
+    while (block >= 0 && !same(k->names[block], name)) block = kv_names_after(k, block);
     return block;
 }
 
 bool kv_names_has(const struct kv_names *k, int32_t block) {
-    return k->next[block] != NO_NAME;
+    return k->next[block] != 0;
 }
 
 void kv_names_put(struct kv_names *k, int32_t block, struct hash128 name) {
     assert(!kv_names_has(k, block));
     int32_t *head = &k->heads[name.lo & k->mask];
     k->names[block] = name;
-    k->next[block] = *head;
-    *head = block;
+    k->next[block] = *head + 1;
+    *head = block + 1;
 }
 
 void kv_names_drop(struct kv_names *k, int32_t block) {
     if (!kv_names_has(k, block)) return;
-    int32_t *at = &k->heads[k->names[block].lo & k->mask];
-    while (*at != block) at = &k->next[*at];
-    *at = k->next[block];
-    k->next[block] = NO_NAME;
+    const uint64_t bucket = k->names[block].lo & k->mask;
+    int32_t before = kv_names_first(k, bucket);
+    if (before == block) {
+        k->heads[bucket] = k->next[block] - 1;
+    } else {
+        while (kv_names_after(k, before) != block) before = kv_names_after(k, before);
+        k->next[before] = k->next[block];
+    }
+    k->next[block] = 0;
 }

@@ -18,10 +18,20 @@ struct kv_names {
     uint64_t key[2];
     uint32_t mask; // number of buckets, a power of two, less one
     int32_t n_blocks;
-    int32_t *heads; // (mask + 1) first block of each bucket's list, -1 for none
-    int32_t *next;  // (n_blocks) next block of the list; -1: its end, -2: the block has no name
-    struct hash128 *names; // (n_blocks) where next is not -2
+    // Zero is the empty state, so that buckets and blocks which have never been used cost no memory.
+    int32_t *heads; // (mask + 1) 1 + the first block of each bucket's list; 0: none
+    int32_t
+        *next; // (n_blocks) 2 + the next block of the list; 1: its end, 0: the block has no name
+    struct hash128 *names; // (n_blocks) where next is not 0
 };
+
+// A bucket's first block, and the next block of a list; -1: none.
+static inline int32_t kv_names_first(const struct kv_names *k, uint64_t bucket) {
+    return k->heads[bucket] - 1;
+}
+static inline int32_t kv_names_after(const struct kv_names *k, int32_t block) {
+    return k->next[block] - 2;
+}
 
 int kv_names_init(struct kv_names *k, int32_t n_blocks, struct err *err); // E_NOMEM
 void kv_names_release(struct kv_names *k);                                // a zeroed one is allowed

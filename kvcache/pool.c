@@ -23,10 +23,13 @@ int kv_pool_init(struct kv_pool *p, int32_t n_blocks, struct err *err) {
         kv_pool_release(p);
         return rc;
     }
-    p->n_blocks = p->n_free = p->n_fresh = n_blocks;
-    // Block 0 on top: a small load stays in the first pages of the arena.
-    for (int32_t i = 0; i < n_blocks; i++) p->free_list[i] = n_blocks - 1 - i;
+    p->n_blocks = p->n_free = p->n_fresh = p->n_new = n_blocks;
     return 0;
+}
+
+// Block 0 on top: a small load stays in the first pages of the arena.
+int32_t kv_pool_free_block(const struct kv_pool *p, int32_t i) {
+    return i < p->n_new ? p->n_blocks - 1 - i : p->free_list[i];
 }
 
 void kv_pool_release(struct kv_pool *p) {
@@ -40,7 +43,8 @@ void kv_pool_release(struct kv_pool *p) {
 
 int32_t kv_pool_take(struct kv_pool *p) {
     if (p->n_free == 0) return -1;
-    int32_t block = p->free_list[--p->n_free];
+    int32_t block = kv_pool_free_block(p, --p->n_free);
+    if (p->n_free < p->n_new) p->n_new = p->n_free;
     if (p->n_free < p->n_fresh) p->n_fresh = p->n_free;
     if (p->n_free < p->n_rested) p->n_rested = p->n_free;
     assert(p->refs[block] == 0);

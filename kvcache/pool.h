@@ -7,6 +7,9 @@
 struct kv_pool {
     int32_t n_blocks, n_free;
     int32_t *free_list; // (n_blocks) a stack: the block freed last is taken first, while it is warm
+    // Blocks at the bottom of the stack that have never been taken. Their entries are unwritten: a pool costs memory
+    // for the blocks that have been used, however many a model's context asks for.
+    int32_t n_new;
     // Free blocks at the bottom of the stack: those that have not been taken since they were new, or
     // since their memory was given back, and those that have not been taken since kv_pool_watch.
     int32_t n_fresh, n_rested;
@@ -26,6 +29,8 @@ struct kv_pool {
 int kv_pool_init(struct kv_pool *p, int32_t n_blocks,
                  struct err *err);       // all free. E_INVAL, E_NOMEM
 void kv_pool_release(struct kv_pool *p); // a zeroed one is allowed
+int32_t kv_pool_free_block(const struct kv_pool *p,
+                           int32_t i);   // entry i of the free list, i < n_free
 int32_t kv_pool_take(struct kv_pool *p); // a block with one holder, or -1 when none is free
 void kv_pool_ref(struct kv_pool *p, int32_t block);   // one holder more of a held block
 void kv_pool_unref(struct kv_pool *p, int32_t block); // one less; without any, the block is free
