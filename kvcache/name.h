@@ -20,8 +20,7 @@ struct kv_names {
     int32_t n_blocks;
     // Zero is the empty state, so that buckets and blocks which have never been used cost no memory.
     int32_t *heads; // (mask + 1) 1 + the first block of each bucket's list; 0: none
-    int32_t
-        *next; // (n_blocks) 2 + the next block of the list; 1: its end, 0: the block has no name
+    int32_t *next;  // (n_blocks) 2 + the next block; 1: the list's end, 0: the block has no name
     struct hash128 *names; // (n_blocks) where next is not 0
 };
 
