@@ -3,6 +3,7 @@
 // and the ini file.
 #include "base/config.h"
 #include "base/json.h"
+#include "base/near_name.h"
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -52,35 +53,6 @@ bool config_starts_section(const struct config_table *t, int i) {
     for (int k = 0; k < i; k++)
         if (strcmp(t->keys[k].section, t->keys[i].section) == 0) return false;
     return true;
-}
-
-static int min3(int a, int b, int c) {
-    int m = a < b ? a : b;
-    return m < c ? m : c;
-}
-
-// Levenshtein distance, row by row. 64 for names too long to be a typing error.
-static int edit_distance(const char *a, const char *b) {
-    int row[65], n = (int)strlen(b);
-    if (n > 64 || strlen(a) > 64) return 64;
-    for (int j = 0; j <= n; j++) row[j] = j;
-    for (int i = 1; a[i - 1]; i++) {
-        int diagonal = row[0];
-        row[0] = i;
-        for (int j = 1; j <= n; j++) {
-            int substituted = diagonal + (fold(a[i - 1]) != fold(b[j - 1]));
-            diagonal = row[j];
-            row[j] = min3(row[j] + 1, row[j - 1] + 1, substituted);
-        }
-    }
-    return row[n];
-}
-
-void near_name_look(struct near_name *n, const char *candidate) {
-    int d = edit_distance(n->name, candidate);
-    if ((n->best && d >= n->distance) || 3 * d > (int)strlen(candidate) + 2) return;
-    n->best = candidate;
-    n->distance = d;
 }
 
 const char *config_nearest(const struct config_table *t, const char *name) {

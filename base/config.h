@@ -45,12 +45,6 @@ void config_release(const struct config_table *t, void *settings);              
 size_t config_size(const struct config_table *t); // that the settings struct has at least
 // The row of that name, dashes or underscores; NULL.
 const struct config_key *config_find(const struct config_table *t, const char *name);
-// Finds the name that a mistyped one probably means: the nearest candidate of those at most a third of whose letters differ.
-struct near_name {
-    const char *name, *best; // best: NULL before the first look, and if none is near
-    int distance;
-};
-void near_name_look(struct near_name *n, const char *candidate);
 // The key that was probably meant; NULL: none is near.
 const char *config_nearest(const struct config_table *t, const char *name);
 // Sets one key from text. E_NOTFOUND for an unknown key (names the nearest one), E_INVAL with the

@@ -1,6 +1,7 @@
 // The table of architectures. Sources: ggml's docs/gguf.md and the names in llama.cpp's converters.
 #include "engine/gguf/gguf_arch.h"
 #include "base/json.h"
+#include "base/near_name.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -252,6 +253,12 @@ void gguf_arch_written_names(char *out, size_t size) {
     }
 }
 
+const char *gguf_arch_name(size_t i) {
+    for (size_t k = 0; k < N_ARCHS; k++)
+        if (!archs[k].needs && !archs[k].needs_tensor && i-- == 0) return archs[k].name;
+    return NULL;
+}
+
 static double number_of(const struct gguf *g, const char *arch, const char *key) {
     char name[128];
     snprintf(name, sizeof name, "%s.%s", arch, key);
@@ -269,21 +276,21 @@ static bool is_arch(const struct gguf *g, const struct gguf_arch *a, const char 
 }
 
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err) {
-    char known[512] = "";
+    struct near_names near = {0};
+    char text[NEAR_NAMES_TEXT];
     const char *name = json_string(gguf_metadata(g), "general.architecture");
     if (!name) return err_set(err, E_FORMAT, "the file names no general.architecture");
     for (size_t i = 0; i < N_ARCHS; i++) {
-        const struct gguf_arch *a = &archs[i];
-        if (is_arch(g, a, name)) {
-            *out = a;
-            return 0;
-        }
-        if (a->needs || a->needs_tensor) continue; // another row has the name
-        if (known[0]) strncat(known, ", ", sizeof known - strlen(known) - 1);
-        strncat(known, a->name, sizeof known - strlen(known) - 1);
+        if (!is_arch(g, &archs[i], name)) continue;
+        *out = &archs[i];
+        return 0;
     }
-    return err_set(err, E_UNSUPPORTED, "general.architecture is '%.60s'; known are %s", name,
-                   known);
+    near.name = name;
+    for (size_t i = 0; gguf_arch_name(i); i++) near_names_look(&near, gguf_arch_name(i));
+    return err_set(err, E_UNSUPPORTED,
+                   "general.architecture is '%.60s', which is unknown%s (`parley inspect "
+                   "--architectures` lists the known)",
+                   name, near_names_text(text, &near));
 }
 
 int gguf_n_blocks(const struct gguf *g, const struct gguf_arch *arch) {

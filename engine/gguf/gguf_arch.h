@@ -71,7 +71,9 @@ struct gguf_arch {
     const char *biases;
 };
 
-// E_UNSUPPORTED names an unknown architecture, E_FORMAT a file without one.
+// The name of the ith architecture, each once; NULL past the last.
+const char *gguf_arch_name(size_t i);
+// E_UNSUPPORTED names an unknown architecture and those like it, E_FORMAT a file without one.
 int gguf_arch_of(const struct gguf *g, const struct gguf_arch **out, struct err *err);
 // The row that a model of Hugging Face's model_type is written as; NULL: none.
 const struct gguf_arch *gguf_arch_written(const char *model_type);

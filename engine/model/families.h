@@ -87,11 +87,6 @@ const struct family *family_find(const char *model_type); // NULL if unknown
 // The names of a model's tensors in its folder, of Hugging Face or of FasterTransformer.
 const struct family_tensors *family_tensors_of(const struct model_config *c);
 const char *family_name(size_t i); // model_type of the ith family; NULL past the last
-// "; near are qwen3, qwen2": up to three families with a name like this unknown one, the nearest first; "" without any.
-// Returns out.
-#define FAMILY_NEAR_MAX 128
-char *family_near(char out[FAMILY_NEAR_MAX], const char *model_type);
-
 // "LAYERS.LAYER.STEM.SUFFIX", or "STEM.SUFFIX" if layer is negative; without a dot before an empty suffix.
 // Returns out.
 #define TENSOR_NAME_MAX 256

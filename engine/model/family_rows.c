@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-// In the order in which an error lists them.
+// In the order in which `parley inspect --families` lists them.
 static const struct family_list *const lists[] = {&families_llama, &families_gpt, &families_gemma,
                                                   &families_experts};
 #define N_LISTS (sizeof lists / sizeof *lists)
@@ -25,51 +25,6 @@ const char *family_name(size_t i) {
     for (size_t k = 0; k < N_LISTS; i -= lists[k++]->n)
         if (i < lists[k]->n) return lists[k]->rows[i].model_type;
     return NULL;
-}
-
-// Levenshtein's distance: letters to insert, remove or replace. Of a longer name its first NAME_MOST letters count.
-enum { NAME_MOST = 60 };
-static size_t distance(const char *a, const char *b) {
-    const size_t n = strnlen(a, NAME_MOST), m = strnlen(b, NAME_MOST);
-    size_t row[NAME_MOST + 1];
-    for (size_t j = 0; j <= m; j++) row[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        size_t diagonal = row[0];
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            const size_t above = row[j], replace = diagonal + (a[i - 1] != b[j - 1]);
-            const size_t beside = 1 + (above < row[j - 1] ? above : row[j - 1]);
-            row[j] = replace < beside ? replace : beside;
-            diagonal = above;
-        }
-    }
-    return row[m];
-}
-
-char *family_near(char out[FAMILY_NEAR_MAX], const char *model_type) {
-    enum { N_NEAR = 3 };
-    const char *name, *best[N_NEAR] = {NULL};
-    size_t far[N_NEAR], n = 0, at = 0;
-    out[0] = '\0';
-    for (size_t i = 0; (name = family_name(i)) != NULL; i++) {
-        const size_t len = strlen(name), d = distance(model_type, name);
-        // Near: a third of the letters differ at most, or more follow the name (qwen3_vl).
-        if (3 * d > len && strncmp(model_type, name, len) != 0) continue;
-        size_t k = n < N_NEAR ? n : N_NEAR;
-        for (; k > 0 && far[k - 1] > d; k--) {
-            if (k == N_NEAR) continue;
-            best[k] = best[k - 1];
-            far[k] = far[k - 1];
-        }
-        if (k == N_NEAR) continue;
-        best[k] = name;
-        far[k] = d;
-        if (n < N_NEAR) n++;
-    }
-    for (size_t k = 0; k < n && at < FAMILY_NEAR_MAX; k++)
-        at += (size_t)snprintf(out + at, FAMILY_NEAR_MAX - at, "%s%s", k ? ", " : "; near are ",
-                               best[k]);
-    return out;
 }
 
 char *family_tensor_name(char out[TENSOR_NAME_MAX], const struct family_tensors *t, int32_t layer,

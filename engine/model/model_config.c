@@ -5,6 +5,7 @@
 // one adds the file's name.
 #include "engine/model/model_config.h"
 #include "base/json.h"
+#include "base/near_name.h"
 #include "base/path.h"
 #include "engine/gguf/gguf_folder.h"
 #include "engine/model/embedding_files.h"
@@ -344,19 +345,24 @@ static int add_defaults(cJSON *text, const struct family *f, bool is_whole, stru
     return done ? 0 : err_set(err, E_NOMEM, "no memory for the keys of config.json");
 }
 
+static int unknown_family(const char *type, struct err *err) {
+    struct near_names near = {.name = type};
+    char text[NEAR_NAMES_TEXT];
+    for (size_t i = 0; family_name(i); i++) near_names_look(&near, family_name(i));
+    return err_set(err, E_UNSUPPORTED,
+                   "'model_type' is '%.60s', which is unknown%s (`parley inspect --families` lists "
+                   "the known)",
+                   type, near_names_text(text, &near));
+}
+
 static int read_config(struct model_config *c, cJSON *whole, struct err *err) {
     const char *type = NULL;
     cJSON *json;
     TRY(read_nested(whole, &json, err));
-    char near[FAMILY_NEAR_MAX];
     TRY(json_get_string(json, "model_type", &type, err));
     if (!type) return err_set(err, E_FORMAT, "'model_type' is missing");
     const struct family *f = family_find(type);
-    if (!f)
-        return err_set(err, E_UNSUPPORTED,
-                       "'model_type' is '%.60s', which is unknown%s (`parley inspect --families` "
-                       "lists the known)",
-                       type, family_near(near, type));
+    if (!f) return unknown_family(type, err);
     TRY(add_defaults(json, f, json == whole, err));
     *c = *f->base;
     c->n_kinds = 1;

@@ -399,6 +399,9 @@ shortTest('inspect: the family, the shape, the text, as JSON and for people', as
   const families = (await good(['inspect', '--families'])).trim().split('\n');
   assert.equal(new Set(families).size, families.length);
   for (const name of ['llama', 'gpt2', 'gemma3_text', 'mixtral']) assert.ok(families.includes(name), name);
+  const architectures = (await good(['inspect', '--architectures'])).trim().split('\n');
+  assert.equal(new Set(architectures).size, architectures.length);
+  for (const name of ['llama', 'deepseek2', 'gpt-oss']) assert.ok(architectures.includes(name), name);
 });
 
 shortTest('synth: the same seed gives the same bytes, and a model that runs', async (t) => {

@@ -394,7 +394,9 @@ static void unknown_models_are_refused_by_name(void **state) {
     static const struct {
         const char *arch, *tokenizer, *pre, *file, *says;
     } cases[] = {
-        {"nonesuch", "gpt2", "qwen2", "config.json", "'nonesuch'; known are"},
+        {"nonesuch", "gpt2", "qwen2", "config.json",
+         "'nonesuch', which is unknown (`parley inspect --arch"},
+        {"qwen35moe", "gpt2", "qwen2", "config.json", "unknown; near are qwen3moe, "},
         {"llama", "gpt2", NULL, "tokenizer.json", "no tokenizer.ggml.pre"},
         {"llama", "gpt2", "nonesuch", "tokenizer.json", "'nonesuch'"},
         {"llama", "rwkv", NULL, "tokenizer_config.json", "'rwkv'; known are"},

@@ -1,6 +1,7 @@
 // Shared by the commands: parsing options, opening an engine, standard input, the progress bar.
 #include "ws/cli/cli.h"
 #include "base/log.h"
+#include "base/near_name.h"
 #include "ws/cli/model_names.h"
 #include "ws/cli/serve_options.h"
 #include "ws/cli/terminal.h"

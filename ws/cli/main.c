@@ -1,4 +1,5 @@
 // parley: finds the command. main_<command>.c has it.
+#include "base/near_name.h"
 #include "engine/dist/comm.h"
 #include "engine/dist/rank.h"
 #include "engine/engine_process.h"

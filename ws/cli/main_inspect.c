@@ -1,4 +1,5 @@
 // parley inspect: shows a model folder's contents and memory need, as text or JSON.
+#include "engine/gguf/gguf_arch.h"
 #include "engine/model/families.h"
 #include "engine/model/inspect.h"
 #include "engine/model/text_files.h"
@@ -8,7 +9,7 @@
 
 struct settings {
     char *model, *tokenizer, *chat_template;
-    bool json, families;
+    bool json, families, architectures;
 };
 #define SETTINGS struct settings
 static const struct config_key keys[] = {
@@ -19,6 +20,9 @@ static const struct config_key keys[] = {
          "Chat template to use instead of the model's own: a built-in name or a file."),
     BOOL("", json, "off", "Print JSON."),
     BOOL("", families, "off", "Print the model families (model_type) that can be loaded instead."),
+    BOOL(
+        "", architectures, "off",
+        "Print the architectures of GGUF files (general.architecture) that can be loaded instead."),
 };
 
 // If the tokenizer or the template cannot be used, the output says why.
@@ -91,6 +95,10 @@ static int run(void *settings, char **words, struct err *err) {
         for (size_t i = 0; family_name(i); i++) puts(family_name(i));
         return 0;
     }
+    if (s->architectures) {
+        for (size_t i = 0; gguf_arch_name(i); i++) puts(gguf_arch_name(i));
+        return 0;
+    }
     if (!s->model[0] && !words[0]) return cli_usage(err, CLI_NO_MODEL);
     if (!s->model[0]) TRY(model_name_path(words[0], HUB_MODEL, path, err));
     cli_json_begin(&j);
@@ -112,7 +120,7 @@ done:
 const struct cli_command command_inspect = {
     .name = "inspect",
     .summary = "show a model folder's contents and memory need",
-    .usage = "inspect --model MODEL [--json] | --families",
+    .usage = "inspect --model MODEL [--json] | --families | --architectures",
     .about = "Shows a model folder's family, sizes, number formats, tokenizer, chat template and "
              "memory need.",
     CLI_SETTINGS(keys),
