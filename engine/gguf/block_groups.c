@@ -155,12 +155,17 @@ static void put_tq2_0(const uint8_t *b, const struct at *to) {
         to->codes[i] = b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
 }
 
+static void nvfp4_put(const uint8_t *b, uint8_t *codes, float *scales) {
+    for (int g = 0; g < 4; g++) scales[g] = nvfp4_half_scale(b, g);
+    for (int i = 0; i < 64; i++) codes[i] = b[4 + i / 16 * 8 + i % 8] >> (i % 16 / 8 * 4) & 15;
+}
+
 // clang-format off
 static const struct row {
     const char *name;
     struct group_format format;
     void (*put)(const uint8_t *block, const struct at *to);
-    void (*put_iq)(const uint8_t *block, uint8_t *codes, float *scales); // in place of put
+    void (*put_f32)(const uint8_t *block, uint8_t *codes, float *scales); // in place of put
 } rows[] = {
     {"Q4_0", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 8, NULL}, put_q4_0, NULL},
     {"Q4_1", {4, 32, GROUP_SCALE_F16, GROUP_MIN_F16, 0, NULL}, put_q4_1, NULL},
@@ -175,6 +180,7 @@ static const struct row {
     {"IQ4_NL", {4, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, group_book_iq4}, put_q4_0, NULL},
     {"IQ4_XS", {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4}, put_iq4_xs, NULL},
     {"MXFP4", {4, 32, GROUP_SCALE_BF16, GROUP_ZERO_SAME, 16, group_book_e2m1}, put_mxfp4, NULL},
+    {"NVFP4", {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, 16, group_book_e2m1}, NULL, nvfp4_put},
     {"TQ1_0", {2, 256, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_tq1_0, NULL},
     {"TQ2_0", {2, 256, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_tq2_0, NULL},
     {"Q1_0", {2, 128, GROUP_SCALE_F16, GROUP_ZERO_SAME, 1, NULL}, put_q1_0, NULL},
@@ -206,12 +212,12 @@ static bool is_finite(uint16_t scale, enum group_scale kind) {
     return (scale & exponent) != exponent;
 }
 
-static int read_iq(const struct row *row, const struct block_type *type, const uint8_t *blocks,
-                   int64_t n, struct group_row *out) {
-    const int groups = IQ_VALUES / row->format.group;
+static int read_f32(const struct row *row, const struct block_type *type, const uint8_t *blocks,
+                    int64_t n, struct group_row *out) {
+    const int groups = type->values / row->format.group;
     float *scales = out->scales;
     for (int64_t b = 0; b < n; b++, blocks += type->bytes, scales += groups) {
-        row->put_iq(blocks, out->codes + b * IQ_VALUES, scales);
+        row->put_f32(blocks, out->codes + b * type->values, scales);
         for (int g = 0; g < groups; g++)
             if (!isfinite(scales[g])) return E_FORMAT;
     }
@@ -222,7 +228,7 @@ int block_groups_read(const struct block_type *type, const uint8_t *blocks, int6
                       struct group_row *out) {
     const struct row *row = find(type);
     const struct group_format *f = &row->format;
-    if (row->put_iq) return read_iq(row, type, blocks, n, out);
+    if (row->put_f32) return read_f32(row, type, blocks, n, out);
     const int64_t groups = type->values / f->group; // of a block
     const bool nested = f->scale == GROUP_SCALE_NESTED;
     for (int64_t b = 0; b < n; b++, blocks += type->bytes) {

@@ -3,6 +3,7 @@
 #include "engine/gguf/block_types.h"
 #include "base/dtype.h"
 #include "engine/gguf/block_iq.h"
+#include "kernels/groups.h"
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
@@ -91,6 +92,19 @@ static void decode_mxfp4(float *out, const uint8_t *b) {
     for (int j = 0; j < HALF; j++) {
         out[j] = e2m1[b[1 + j] & 15] * d;
         out[j + HALF] = e2m1[b[1 + j] >> 4] * d;
+    }
+}
+
+// Four groups of 16, each with a scale, and its values j and j + 8 in a byte.
+float nvfp4_half_scale(const uint8_t *b, int g) {
+    const uint8_t scale = b[g] & 0x7f;
+    return scale == 0x7f ? 0.0f : e4m3_to_f32(scale) * 0.5f;
+}
+
+static void decode_nvfp4(float *out, const uint8_t *b) {
+    for (int i = 0; i < 64; i++) {
+        const int code = b[4 + i / 16 * 8 + i % 8] >> (i % 16 / 8 * 4) & 15;
+        out[i] = (float)(group_book_e2m1[code] - 16) * nvfp4_half_scale(b, i / 16);
     }
 }
 
@@ -211,33 +225,20 @@ static void decode_tq1_0(float *out, const uint8_t *b) {
 // --- the table ---
 
 static const struct block_type types[] = {
-    {0, "F32", 1, 4, decode_f32},
-    {1, "F16", 1, 2, decode_f16},
-    {2, "Q4_0", 32, 18, decode_q4_0},
-    {3, "Q4_1", 32, 20, decode_q4_1},
-    {6, "Q5_0", 32, 22, decode_q5_0},
-    {7, "Q5_1", 32, 24, decode_q5_1},
-    {8, "Q8_0", 32, 34, decode_q8_0},
-    {10, "Q2_K", 256, 84, decode_q2_k},
-    {11, "Q3_K", 256, 110, decode_q3_k},
-    {12, "Q4_K", 256, 144, decode_q4_k},
-    {13, "Q5_K", 256, 176, decode_q5_k},
-    {14, "Q6_K", 256, 210, decode_q6_k},
-    {20, "IQ4_NL", 32, 18, decode_iq4_nl},
-    {23, "IQ4_XS", 256, 136, decode_iq4_xs},
-    {30, "BF16", 1, 2, decode_bf16},
-    {39, "MXFP4", 32, 17, decode_mxfp4},
-    {16, "IQ2_XXS", 256, 66, iq2_xxs_decode},
-    {17, "IQ2_XS", 256, 74, iq2_xs_decode},
-    {18, "IQ3_XXS", 256, 98, iq3_xxs_decode},
-    {19, "IQ1_S", 256, 50, iq1_s_decode},
-    {21, "IQ3_S", 256, 110, iq3_s_decode},
-    {22, "IQ2_S", 256, 82, iq2_s_decode},
-    {29, "IQ1_M", 256, 56, iq1_m_decode},
-    {34, "TQ1_0", 256, 54, decode_tq1_0},
-    {35, "TQ2_0", 256, 66, decode_tq2_0},
-    {41, "Q1_0", 128, 18, decode_q1_0},
-    {42, "Q2_0", 64, 18, decode_q2_0},
+    {0, "F32", 1, 4, decode_f32},           {1, "F16", 1, 2, decode_f16},
+    {2, "Q4_0", 32, 18, decode_q4_0},       {3, "Q4_1", 32, 20, decode_q4_1},
+    {6, "Q5_0", 32, 22, decode_q5_0},       {7, "Q5_1", 32, 24, decode_q5_1},
+    {8, "Q8_0", 32, 34, decode_q8_0},       {10, "Q2_K", 256, 84, decode_q2_k},
+    {11, "Q3_K", 256, 110, decode_q3_k},    {12, "Q4_K", 256, 144, decode_q4_k},
+    {13, "Q5_K", 256, 176, decode_q5_k},    {14, "Q6_K", 256, 210, decode_q6_k},
+    {20, "IQ4_NL", 32, 18, decode_iq4_nl},  {23, "IQ4_XS", 256, 136, decode_iq4_xs},
+    {30, "BF16", 1, 2, decode_bf16},        {39, "MXFP4", 32, 17, decode_mxfp4},
+    {40, "NVFP4", 64, 36, decode_nvfp4},    {16, "IQ2_XXS", 256, 66, iq2_xxs_decode},
+    {17, "IQ2_XS", 256, 74, iq2_xs_decode}, {18, "IQ3_XXS", 256, 98, iq3_xxs_decode},
+    {19, "IQ1_S", 256, 50, iq1_s_decode},   {21, "IQ3_S", 256, 110, iq3_s_decode},
+    {22, "IQ2_S", 256, 82, iq2_s_decode},   {29, "IQ1_M", 256, 56, iq1_m_decode},
+    {34, "TQ1_0", 256, 54, decode_tq1_0},   {35, "TQ2_0", 256, 66, decode_tq2_0},
+    {41, "Q1_0", 128, 18, decode_q1_0},     {42, "Q2_0", 64, 18, decode_q2_0},
 };
 
 const struct block_type *block_type_find(uint32_t id) {
@@ -247,12 +248,12 @@ const struct block_type *block_type_find(uint32_t id) {
 }
 
 const char *block_type_foreign_name(uint32_t id) {
-    static const char *const names[] = {[9] = "Q8_1", [15] = "Q8_K", [24] = "I8",  [25] = "I16",
-                                        [26] = "I32", [27] = "I64",  [28] = "F64", [40] = "NVFP4"};
+    static const char *const names[] = {[9] = "Q8_1", [15] = "Q8_K", [24] = "I8", [25] = "I16",
+                                        [26] = "I32", [27] = "I64",  [28] = "F64"};
     return id < sizeof names / sizeof *names ? names[id] : NULL;
 }
 
 const char *block_type_names(void) {
     return "F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K, IQ1_S to IQ4_XS, MXFP4, "
-           "TQ1_0, TQ2_0, Q1_0 and Q2_0";
+           "NVFP4, TQ1_0, TQ2_0, Q1_0 and Q2_0";
 }

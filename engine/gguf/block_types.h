@@ -14,6 +14,9 @@ struct block_type {
     void (*decode)(float *out, const uint8_t *block); // out (values)
 };
 
+// Half of the scale of the group of 16 values g of a block of NVFP4: a number of e4m3 without a sign. As in ggml, the
+// code of no number is 0.
+float nvfp4_half_scale(const uint8_t *block, int g);
 // The code 0, 1 or 2 of value i of a block of TQ1_0: -1, 0 or 1 times its scale.
 int tq1_0_code(const uint8_t *block, int i);
 // NULL: unknown, or known to hold nothing that weights are.

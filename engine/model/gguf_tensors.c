@@ -22,6 +22,7 @@ struct source { // of the tensor with the same index
     int64_t head_rows; // GGUF_PAIRED_ROWS
     int64_t first_row; // an expert's, in the tensor of all; of a vector: the first value
     float value;       // from NULL: the only one, from the metadata
+    float factor;      // of all values; 1 where the file has no ".scale"
 };
 
 struct gguf_tensors {
@@ -155,6 +156,48 @@ static int part_rows(const struct gguf_tensors *c, const struct gguf_arch *arch,
     return 0;
 }
 
+// A matrix may have "STEM.scale" beside it, which all its values are to be multiplied by: one number or, of experts,
+// one for each. Files with NVFP4 have it, and "STEM.input_scale" for activations, which stay as they are.
+static const struct gguf_tensor *beside(const struct gguf_tensors *c, const char *name,
+                                        const char *from, const char *to) {
+    char other[NAME_MAX_BYTES];
+    const size_t len = strlen(name), n = strlen(from);
+    if (len <= n || strcmp(name + len - n, from) != 0) return NULL;
+    const int written = snprintf(other, sizeof other, "%.*s%s", (int)(len - n), name, to);
+    return written < (int)sizeof other ? gguf_find(c->g, other) : NULL;
+}
+
+// Whether it is such a tensor of a matrix that read_factor sees.
+static bool is_factor(const struct gguf_tensors *c, const struct gguf_arch *arch,
+                      const char *name) {
+    const struct gguf_tensor *weight = beside(c, name, ".scale", ".weight");
+    if (!weight) weight = beside(c, name, ".input_scale", ".weight");
+    const struct gguf_tensor_name *row = weight ? find_place(arch, weight->name).row : NULL;
+    return row && weight->n_dims >= 2 && row->change != GGUF_LATENT_KEYS &&
+           row->change != GGUF_LATENT_VALUES;
+}
+
+static int read_values(const struct gguf_tensors *c, const struct source *s, int64_t row,
+                       int64_t row_values, int64_t first, int64_t n, float *out, struct err *err);
+
+// Sets s->factor. expert: -1 of a matrix for all.
+static int read_factor(const struct gguf_tensors *c, const struct gguf_arch *arch, int64_t expert,
+                       struct source *s, struct err *err) {
+    const struct gguf_tensor *factor = beside(c, s->from->name, ".weight", ".scale");
+    const struct source from = {.from = factor};
+    s->factor = 1;
+    if (!factor || !is_factor(c, arch, factor->name) || find_place(arch, factor->name).row)
+        return 0;
+    const int64_t n = expert < 0 ? 1 : s->from->shape[0];
+    if (factor->n_dims != 1 || factor->shape[0] != n || strcmp(factor->type->name, "F32") != 0)
+        return err_set(err, E_FORMAT, "the tensor '%s' is not of %lld F32 values", factor->name,
+                       (long long)n);
+    TRY(read_values(c, &from, 0, n, expert < 0 ? 0 : expert, 1, &s->factor, err));
+    if (isfinite(s->factor)) return 0;
+    return err_set(err, E_FORMAT, "the tensor '%s' holds a value that is infinite or no number",
+                   factor->name);
+}
+
 // One tensor of the model: all of a tensor of the file, or an expert's matrix in it.
 static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
                    const struct gguf_tensor *from, const struct place *p, int64_t expert,
@@ -165,6 +208,9 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
     struct source *s = &c->sources[c->n];
     *t = (struct tensor){.dtype = dtype_of(from->type), .n_dims = from->n_dims - experts};
     *s = (struct source){.from = from, .change = p->row->change};
+    const int64_t number = s->change == GGUF_GATE_UP ? expert / 2 : expert;
+    TRY(read_factor(c, arch, experts ? number : -1, s, err));
+    if (s->factor != 1) t->dtype = DTYPE_F32;
     t->bytes = dtype_size(t->dtype);
     for (int i = 0; i < t->n_dims; i++) {
         t->shape[i] = from->shape[i + experts];
@@ -182,7 +228,6 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
         t->shape[1] = t->shape[0];
         t->shape[0] = 1;
     }
-    const int64_t number = s->change == GGUF_GATE_UP ? expert / 2 : expert;
     if (!write_name(name, p, number))
         return err_set(err, E_LIMIT, "the name '%s' is too long", from->name);
     t->name = strdup(name);
@@ -226,6 +271,7 @@ static int add_tensor(struct gguf_tensors *c, const struct gguf_arch *arch,
         return err_set(err, E_FORMAT, "the tensor '%s' is of layer %ld of %d", from->name, p.layer,
                        n_blocks);
     if (p.layer >= n_layers && n_layers > 0) return 0; // it predicts further tokens
+    if (!p.row && is_factor(c, arch, from->name)) return 0;
     if (!p.row)
         return err_set(err, E_UNSUPPORTED, "the tensor '%s' is unknown in a model of %s",
                        from->name, arch->name);
@@ -422,6 +468,7 @@ static int read_piece(const struct gguf_tensors *c, const struct tensor *t, cons
         const int64_t n_values = (int64_t)((skip + here + size - 1) / size);
         TRY(read_values(c, s, row, row_values, (int64_t)(from / size), n_values, values, err));
         for (int64_t i = 0; i < n_values && s->change == GGUF_PLUS_ONE; i++) values[i] -= 1;
+        for (int64_t i = 0; i < n_values && s->factor != 1; i++) values[i] *= s->factor;
         memcpy(out, (const char *)values + skip, here);
         out = (char *)out + here;
         from += here;
@@ -469,10 +516,11 @@ bool gguf_tensors_groups(const struct gguf_tensors *c, const struct tensor *t,
                          struct group_format *out) {
     const struct source *s = &c->sources[t - c->tensors];
     return t->n_dims >= 2 && s->change != GGUF_PLUS_ONE && !s->keys &&
-           block_groups_format(s->from->type, out);
+           block_groups_format(s->from->type, out) &&
+           (s->factor == 1 || out->scale == GROUP_SCALE_F32);
 }
 
-// Blocks of IQ types have several groups, so that a row's columns may begin or end within one.
+// Blocks with scales in F32 have several groups, so that a row's columns may begin or end within one.
 static int read_within(const struct block_type *type, const struct group_format *f,
                        const uint8_t *stored, int64_t blocks, int64_t skip, int64_t n,
                        struct group_row *out) {
@@ -503,6 +551,10 @@ int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t
     block_groups_format(type, &f);
     rc = blocks * type->values == n ? block_groups_read(type, stored, blocks, out)
                                     : read_within(type, &f, stored, blocks, skip, n, out);
+    for (int64_t i = 0; rc == 0 && s->factor != 1 && i < n / f.group; i++) {
+        ((float *)out->scales)[i] *= s->factor;
+        if (!isfinite(((float *)out->scales)[i])) rc = E_FORMAT;
+    }
     if (rc == E_NOMEM) err_set(err, rc, "no memory for a row of '%s'", t->name);
     if (rc == E_FORMAT)
         err_set(err, rc, "the tensor '%s' holds a value that is infinite or no number",

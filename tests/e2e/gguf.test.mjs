@@ -161,6 +161,61 @@ test('a raw text begins with bos where the file says so, the next turn does not'
   }
 });
 
+// --- NVFP4 -----------------------------------------------------------------------------------------------------------
+
+const E2M1 = [0, 0.5, 1, 1.5, 2, 3, 4, 6], e2m1 = (code) => (code & 8 ? -1 : 1) * E2M1[code & 7];
+const e4m3 = (b) => (b >> 3 ? 2 ** ((b >> 3) - 7) * (1 + (b & 7) / 8) : (b & 7) * 2 ** -9);
+
+/** Rows of a head in pairs instead of halves, as the architecture `llama` has those of queries and keys. */
+const paired = (rows, heads) => Array.from({ length: rows }, (_, i) => { const d = rows / heads, j = i % d; return i - j + (j % 2 ? d / 2 : 0) + Math.floor(j / 2); });
+
+/** ModelOpt's matrix as blocks of 64: four scales, and of each 16 values the first eight in low halves. */
+function nvfp4(codes, scales, rows, columns, order) {
+  const out = Buffer.alloc(rows * columns / 64 * 36);
+  for (let row = 0; row < rows; row++)
+    for (let k = 0; k < columns; k++) {
+      const from = order[row], block = (row * columns + k - k % 64) / 64 * 36, group = k % 64 >> 4;
+      out[block + group] = scales[(from * columns + k) >> 4];
+      out[block + 4 + group * 8 + k % 8] |= (codes[(from * columns + k) >> 1] >> (k % 2 * 4) & 15) << (k & 8 ? 4 : 0);
+    }
+  return out;
+}
+
+test('NVFP4, as llama.cpp\'s converter packs it of a folder of ModelOpt\'s, has the folder\'s logits', (t) => {
+  const folder = path.join(root, 'tests/fixtures/quantised/modelopt_nvfp4'), { header, data } = takeApart(path.join(folder, 'model.safetensors'));
+  const config = JSON.parse(readFileSync(path.join(folder, 'config.json'), 'utf8')), names = { ...NORMS, ...ATTENTION, ...DENSE }, tensors = [];
+  const bytes = (name) => data.subarray(...header[name].data_offsets), f32 = (values) => Buffer.from(Float32Array.from(values).buffer);
+  for (const [hf, { dtype, shape }] of Object.entries(header)) {
+    const [, layer, stem] = /^(?:model\.layers\.(\d+)\.)?(.+)\.weight$/.exec(hf) ?? [];
+    if (!stem) continue;
+    const to = layer === undefined ? OUTER[stem] : `blk.${layer}.${names[stem]}`, whole = hf.replace(/\.weight$/, ''), plain = { name: `${to}.weight`, dims: [...shape].reverse(), type: 0 };
+    if (dtype === 'BF16') { // in F32, since norms have to be
+      const values = bytes(hf);
+      tensors.push({ ...plain, data: f32(Array.from({ length: values.length / 2 }, (_, i) => Buffer.from([0, 0, values[2 * i], values[2 * i + 1]]).readFloatLE(0))) });
+      continue;
+    }
+    const [rows, half] = shape, codes = bytes(hf), scales = bytes(`${whole}.weight_scale`), by = bytes(`${whole}.weight_scale_2`).readFloatLE(0), columns = 2 * half;
+    plain.dims = [columns, rows];
+    if (columns % 64) { // no blocks
+      const value = (i) => e2m1(codes[i >> 1] >> (i % 2 * 4) & 15) * Math.fround(e4m3(scales[i >> 4]) * by);
+      tensors.push({ ...plain, data: f32(Array.from({ length: rows * columns }, (_, i) => value(i))) });
+      continue;
+    }
+    const heads = { 'self_attn.q_proj': config.num_attention_heads, 'self_attn.k_proj': config.num_key_value_heads }[stem];
+    tensors.push({ ...plain, type: 40, data: nvfp4(codes, scales, rows, columns, heads ? paired(rows, heads) : [...Array(rows).keys()]) });
+    tensors.push({ name: `${to}.scale`, dims: [1], type: 0, data: f32([by]) }, { name: `${to}.input_scale`, dims: [1], type: 0, data: f32([0.5]) });
+  }
+  const keys = { block_count: ['u32', config.num_hidden_layers], context_length: ['u32', 512], embedding_length: ['u32', config.hidden_size], feed_forward_length: ['u32', config.intermediate_size],
+    'attention.head_count': ['u32', config.num_attention_heads], 'attention.head_count_kv': ['u32', config.num_key_value_heads], 'attention.layer_norm_rms_epsilon': ['f32', config.rms_norm_eps],
+    'rope.freq_base': ['f32', config.rope_theta], vocab_size: ['u32', config.vocab_size] };
+  const metadata = { 'general.architecture': ['text', 'llama'], 'tokenizer.ggml.model': ['text', 'none'], ...Object.fromEntries(Object.entries(keys).map(([key, value]) => [`llama.${key}`, value])) };
+  const file = write(path.join(temporaryFolder(t), 'model.gguf'), { metadata, tensors });
+  const exactly = ['--compute-dtype', 'f32', '--kv-dtype', 'f32'], { rows, error } = logits(t, file, exactly), expected = logits(t, folder, exactly).rows;
+  assert.equal(error, undefined);
+  const largest = expected.reduce((most, x) => Math.max(most, Math.abs(x)), 0), off = rows.reduce((most, x, i) => Math.max(most, Math.abs(x - expected[i])), 0);
+  assert.ok(off <= 3e-4 * largest, `${off} of ${largest}`);
+});
+
 // --- architectures ------------------------------------------------------------------------------------------------
 
 const common = { hidden_size: 64, num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, max_position_embeddings: 512, rms_norm_eps: 1e-5,

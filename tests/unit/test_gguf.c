@@ -189,7 +189,7 @@ static void an_unknown_type(void) {
     one_tensor(32, 1, 99, 0);
 }
 static void a_type_of_other_programs(void) {
-    one_tensor(32, 1, 40, 0);
+    one_tensor(32, 1, 9, 0);
 }
 static void a_size_that_overflows(void) {
     one_tensor(UINT64_C(1) << 40, UINT64_C(1) << 40, 0, 0);
@@ -265,7 +265,7 @@ static const struct {
     {a_key_twice, E_FORMAT, "'k' is there twice"},
     {a_key_that_is_not_utf8, E_FORMAT, "UTF-8"},
     {an_unknown_type, E_UNSUPPORTED, "something unknown (type 99); known are"},
-    {a_type_of_other_programs, E_UNSUPPORTED, "stored as NVFP4 (type 40); known are"},
+    {a_type_of_other_programs, E_UNSUPPORTED, "stored as Q8_1 (type 9); known are"},
     {a_size_that_overflows, E_FORMAT, "impossible shape"},
     {no_rows, E_FORMAT, "impossible shape"},
     {half_a_block, E_FORMAT, "rows of 33 values in blocks of 32"},

@@ -158,6 +158,7 @@ static void gguf_files_have_tags(void **state) {
         const char *path, *tag;
     } files[] = {{"Qwen3-0.6B-Q4_K_M.gguf", "Q4_K_M"},
                  {"sub/Model-UD-Q4_K_XL-00001-of-00003.gguf", "UD-Q4_K_XL"},
+                 {"Model-NVFP4.gguf", "NVFP4"},
                  {"m.IQ4_XS.gguf", "IQ4_XS"},
                  {"gpt-oss-20b-mxfp4.gguf", "mxfp4"},
                  {"Model-BF16.gguf", "BF16"},

@@ -108,7 +108,8 @@ static const char *tag_in(const char *stem) {
         quant = quant ? strchr("0123456789", q[2]) && q[2]
                       : (*q == 'q' || *q == 'Q') && q[1] && strchr("0123456789", q[1]);
         bool whole = strncasecmp(q, "F16", 3) == 0 || strncasecmp(q, "F32", 3) == 0 ||
-                     strncasecmp(q, "BF16", 4) == 0 || strncasecmp(q, "MXFP4", 5) == 0;
+                     strncasecmp(q, "BF16", 4) == 0 || strncasecmp(q, "MXFP4", 5) == 0 ||
+                     strncasecmp(q, "NVFP4", 5) == 0;
         if ((quant || whole) && !at) at = p;
     }
     return at;
