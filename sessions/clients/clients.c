@@ -5,6 +5,7 @@
 // when a client attaches or starts a turn. A client that detaches is not lost.
 #include "sessions/clients/clients.h"
 #include "base/err.h"
+#include "sessions/caches/routing.h"
 #include "sessions/clients/deliver.h"
 #include <stdlib.h>
 #include <utlist.h>
@@ -148,6 +149,7 @@ void clients_lose(struct session *s) {
 }
 
 void clients_drop(struct session *s) {
+    routing_release(s);
     while (s->attachments) clients_detach(s->attachments);
     service_gone(s);
 }

@@ -8,7 +8,8 @@ void clients_release(struct sessions *ss, struct client *c);       // frees it u
 int clients_attach(struct session *s, uint64_t client, int64_t cursor); // E_NOMEM
 void clients_detach(struct attachment *a);                              // frees it
 void clients_lose(struct session *s); // detaches all: the session was deleted
-void clients_drop(struct session *s); // detaches all: its opening was refused, it is GONE
+// Detaches all clients and releases the cache: the opening was refused, the session is GONE.
+void clients_drop(struct session *s);
 void clients_gone(struct sessions *ss, uint64_t client);       // its connection ended
 int clients_defer(struct sessions *ss, uint64_t client);       // its request waits. E_NOMEM
 uint64_t clients_resume(struct sessions *ss, uint64_t client); // the client, or CLIENT_GONE

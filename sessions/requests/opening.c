@@ -97,11 +97,11 @@ static int enter(struct session *s) {
     return 0;
 }
 
-// Attaches the client and saves the session. E_NOMEM: it is gone.
+// Attaches the client and saves the session, unless its first turn comes now and is saved with it. E_NOMEM: it is gone.
 static int begin(struct session *s, const struct request *r, int64_t head) {
     struct sessions *ss = s->service;
     int64_t seq = event_log_add(&s->events, EVENT_OPENED, head, NULL, service_now_ms(ss));
-    if (seq < 0 || !save_pending(s, PENDING_OPEN, r, seq) ||
+    if (seq < 0 || (!r->for_turn && !save_pending(s, PENDING_OPEN, r, seq)) ||
         clients_attach(s, r->client, 0) < 0) { // its client could not see the opening
         clients_drop(s);
         return E_NOMEM;

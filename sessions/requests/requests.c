@@ -78,7 +78,7 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_WRITE] = write_start,
 };
 
-static int run_or_defer(struct session *s, const struct request *r);
+static void run_orphans(struct session *orphaned, const struct err *err);
 
 // --- a turn in a session of its own ---
 
@@ -86,15 +86,22 @@ static bool opens(const struct request *r) {
     return r->kind == REQUEST_OPEN || (r->kind == REQUEST_START && r->start.in == START_IN_NEW);
 }
 
-// The second step of a START, in the session that the first step has made; it waits there for that session's commit.
+// The turn that a session was opened or forked for: one commit has both. A refused turn leaves no session.
+static int start_first(struct session *s, const struct request *r) {
+    int rc = turns_start(s, r);
+    if (!s->awaits_turn || s->preparing || s->save == SAVE_SENT) return rc;
+    clients_drop(s);
+    run_orphans(s, NULL);
+    return rc;
+}
+
 static int start_in(struct sessions *ss, const struct request *r, const char *id) {
     struct request turn = *r;
     struct session *s = service_find(ss, r->owner, id);
-    if (!s) return 0; // the first step was refused
+    if (!s) return 0; // its opening was refused
     turn.session = id;
     turn.turn = TURN_HEAD;
-    turn.start.in = START_IN_OPENED;
-    return run_or_defer(s, &turn);
+    return start_first(s, &turn);
 }
 
 static int open_new(struct sessions *ss, const struct request *r) {
@@ -154,11 +161,15 @@ static void settle_memory(struct sessions *ss, const struct request *r, int rc) 
 static bool aborts(const struct session *s, const struct request *r) {
     bool ends = r->kind == REQUEST_CLOSE ||
                 (r->kind == REQUEST_CANCEL && !r->cancel.replay && r->turn == TURN_HEAD);
-    return ends && s->preparing && s->life != LIFE_OPENING;
+    return ends && s->preparing && (s->life != LIFE_OPENING || s->awaits_turn);
 }
 
 static void run_deferred(struct session *s);
-static void run_orphans(struct session *orphaned, const struct err *err);
+
+static int run_again(struct session *s, const struct request *r) {
+    if (s->life != LIFE_OPENING) return run(s, r);
+    return s->awaits_turn ? start_first(s, r) : opening_prepared(s, r);
+}
 
 // Runs the request whose input was made or is no longer wanted, then those after it.
 static void run_prepared(struct session *s, bool aborted) {
@@ -169,7 +180,7 @@ static void run_prepared(struct session *s, bool aborted) {
     struct preparation gone = {.aborted = true};
     s->preparation = aborted ? &gone : p;
     r->client = clients_resume(s->service, r->client);
-    settle_memory(s->service, r, s->life == LIFE_OPENING ? opening_prepared(s, r) : run(s, r));
+    settle_memory(s->service, r, run_again(s, r));
     if (s->preparation == &gone || s->preparation == p) s->preparation = NULL;
     request_free(r);
     if (s->life == LIFE_GONE)
@@ -243,8 +254,6 @@ static void run_deferred(struct session *s) {
 static int run_orphan(struct sessions *ss, const struct request *r, const struct err *err) {
     struct session *s = service_find(ss, r->owner, r->session);
     bool on_disk = err && err->code == E_EXISTS;
-    if (r->kind == REQUEST_START && r->start.in == START_IN_OPENED)
-        return 0; // answered with its opening
     if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->close.delete_it)
         return closing_delete_unread(ss, r);
     if (err && err->code == E_NOMEM) return E_NOMEM;

@@ -199,7 +199,7 @@ static void settle_lost(struct session *s) {
     turns_cancel(s, TURN_HEAD);
 }
 
-// Deletes a session whose first turn was refused or never came (request.for_turn).
+// Deletes a session whose only turn was refused (note_unused).
 static void settle_unused(struct session *s) {
     bool asked = s->attachments || s->deferred || s->paging || s->preparing || s->pending;
     if (!s->awaits_turn || s->life != LIFE_LIVE || asked || session_is_busy(s)) return;

@@ -51,6 +51,8 @@ static bool turn_wants_save(const struct turn *t) {
 }
 
 bool save_wanted(const struct session *s) {
+    // Its first turn's commit opens it. A fork that waits for a worker is committed at once: its source's rows may change.
+    if (s->life == LIFE_OPENING && s->awaits_turn && !s->fork_turns) return false;
     return s->version != s->saved_version || s->saved_seq < event_log_seq(&s->events);
 }
 
@@ -110,7 +112,7 @@ static int fill_events(const struct session *s, struct session_save *save) {
     return 0;
 }
 
-// On disk, a session is temporary until its first turn is accepted: a crash before that leaves no empty session.
+// On disk, a session whose only turn was refused is temporary: a crash leaves no empty session.
 static int note_awaited(const struct session *s, struct session_record *out) {
     bool failed = false;
     if (s->awaits_turn && !out->note) out->note = record_strdup(RECORD_TEMPORARY, &failed);
@@ -377,7 +379,6 @@ static void refused(struct session *s, const struct store_job *job) {
     bool had_pending = s->pending;
     take_back(s, job);
     if (s->life == LIFE_OPENING) {
-        if (s->rec.forked_from) routing_release(s);
         s->save = SAVE_IDLE;
         clients_drop(s);
         return;

@@ -90,7 +90,6 @@ enum start_in {
     // request.session, or, if that session is busy or closed, a fork of it that ends with request.turn. A refused turn
     // leaves no fork.
     START_OR_FORK,
-    START_IN_OPENED, // the service's own second step of both; a failed first step was the answer
 };
 
 // START: a new turn. WRITE and REGENERATE start turns of their own with all of this zeroed.
@@ -163,9 +162,7 @@ struct request {
     // OPEN, FORK, and START that does either: its protocol deletes the session when it is done; after a crash the next
     // start does. Such a session has no note.
     bool temporary;
-    // OPEN, FORK: the first step of a START. If its turn is refused or never comes, the session is deleted when no
-    // client follows it any more, or at the next start after a crash.
-    bool for_turn;
+    bool for_turn; // OPEN, FORK: the service's own first step of a START; one commit has both
     // ATTACH: the last event the client has; -1: the newest. OUTLINE: the page's first turn.
     int64_t after;
     int64_t last;   // GET, EVENTS: at most so many; 0: 100

@@ -161,8 +161,8 @@ struct session {
     int64_t n_failures;       // saves refused in a row
     int64_t refused_since_us; // when the first of these was
     const char *expired;      // why the session is removed without a request (expire.c)
-    bool awaits_turn;         // opened for a turn that has not been accepted yet (request.for_turn)
-    unsigned marks;           // MARK_*
+    bool awaits_turn; // goes unless a turn is accepted: opened for one, or its only one was refused
+    unsigned marks;   // MARK_*
     struct turn **versions; // (n_versions) other answers of a turn that ended, not yet in the tree
     size_t n_versions;
     // Of a fork before its first save: the turns of session fork_key that its own turns copy (store.h).

@@ -40,7 +40,7 @@ struct session_record {
     size_t prompt_bytes;               // whole records of a table without a task; else NULL
     // A protocol's own text for the session, in a table of its own; no other protocol reads the note. NULL: none.
     // Rows of lists never have the note. RECORD_TEMPORARY: the session is removed at the next start. On disk, a session
-    // that waits for its first turn has the note RECORD_TEMPORARY too.
+    // whose only turn was refused has the note RECORD_TEMPORARY too.
     char *note;
 };
 #define RECORD_TEMPORARY "temporary"

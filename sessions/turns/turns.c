@@ -252,8 +252,8 @@ static bool refused(struct session *s, const struct request *r) {
     bool busy = session_is_busy(s);
     const struct prompt *table;
     struct err err = {0};
-    if (r->start.in == START_IN_OPENED && !session_attachment(s, r->client)) // its client is gone
-        refuse(ss, r, "session_exists", "there is a session '%s' already", s->rec.id);
+    if (s->awaits_turn && r->client == CLIENT_GONE)
+        refuse(ss, r, "cancelled", "the client left before its turn began");
     else if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");
     else if (ss->draining && !r->accepted)
@@ -349,6 +349,7 @@ static void note_unused(struct session *s) {
     if (s->rec.note || (s->rec.title && s->rec.title[0])) return;
     s->awaits_turn = true;
     s->marks |= MARK_NOTE;
+    s->version++;
     save_now(s);
 }
 
@@ -581,7 +582,6 @@ void turns_start_next(struct session *s) {
 
 void turns_interrupt(struct session *s) {
     struct turn *t;
-    if (!session_is_known(s)) return;
     if (s->engine_turn) routing_cancel(s, s->engine_turn);
     if ((t = session_turn(s, s->running))) turns_finish(s, t, "interrupted", NULL, NULL);
     while ((t = session_next_queued(s))) turns_finish(s, t, "interrupted", NULL, NULL);

@@ -3,8 +3,9 @@ import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { writeFileSync } from 'node:fs';
 import path from 'node:path';
-import { few, longTest, parley as program, Server, shortTest as test, temporaryFolder, unlimited, until } from './harness.mjs';
+import { few, longTest, parley as program, Server, shortTest as test, sleep, temporaryFolder, unlimited, until } from './harness.mjs';
 import { cached, clientOf, sessionOf, turnOf, user } from './openai_client.mjs';
+import { Random } from './random.mjs';
 
 const model = 'demo-model';
 const ask = { model, temperature: 0, max_tokens: 12 };
@@ -74,6 +75,35 @@ test('the match outlives a restart and kill -9; a session that is busy is forked
   const both = await Promise.all([1, 2, 3].map((seed) => next.chat.completions.create({ ...ask, seed, temperature: 1, max_tokens: 30, messages })));
   assert.equal(new Set(both.map((b) => b.id)).size, 3);
   for (const b of both) assert.ok(b.choices[0].message.content.length > 0);
+});
+
+test('kill -9 under chat completions: all text that was sent is on record; no session or fork is without the turn that it was made for', async (t) => {
+  const db = path.join(temporaryFolder(t), 'parley.db');
+  const random = new Random(), told = new Map(); // id -> text
+  let killed = 0, base;
+  for (let life = 0; life < Math.max(3, few(15)); life++) {
+    const server = await Server.start(t, { db, args: unlimited });
+    const openai = clientOf(server), before = told.size;
+    base ??= await openai.chat.completions.create({ ...ask, messages: [user('Hello!')] });
+    const more = [user('Hello!'), { role: 'assistant', content: base.choices[0].message.content }];
+    const follow = async (messages) => {
+      const stream = await openai.chat.completions.create({ ...ask, max_tokens: 40, ignore_eos: true, stream: true, messages });
+      for await (const { id, choices } of stream) told.set(id, (told.get(id) ?? '') + (choices[0]?.delta.content ?? ''));
+    };
+    const streams = Array.from({ length: 12 }, (_, i) => follow(i % 3 ? [user(`Life ${life}, ${i}`)] : [...more, user(`Life ${life}, ${i}`)]).catch(() => killed++));
+    if (life % 2) await until('an answer', () => told.size > before);
+    await sleep(random.below(life % 2 ? 30 : 12));
+    await server.stop('SIGKILL');
+    await Promise.all(streams);
+  }
+  assert.ok(killed > 10, `${killed} of ${told.size} streams were cut`);
+  const client = await (await Server.start(t, { db, args: unlimited })).connect();
+  const { sessions } = await client.request({ type: 'session.list', limit: 200 });
+  for (const { id, n_turns, forked_from } of sessions) assert.ok(n_turns > (forked_from ? 1 : 0), id);
+  for (const [id, text] of told) {
+    const { turn } = await client.request({ type: 'turn.get', session: sessionOf(id), turn: turnOf(id) });
+    assert.ok(turn?.text.startsWith(text), `${id}: ${JSON.stringify(text)}, ${JSON.stringify(turn?.text)}`);
+  }
 });
 
 test('a session may be named by a header; a client that leaves cancels its turn there', async (t) => {

@@ -519,6 +519,17 @@ static void fx_start_text(uint64_t client, const char *id, const char *text) {
     struct turn_input in = {.kind = INPUT_TEXT, .text = text, .text_len = strlen(text)};
     ask_start(fx.ss, &r, id, TURN_HEAD, &in, NULL, false);
 }
+// START in a session of its own, new or a fork, behind turn `after`.
+static void fx_start_in(uint64_t client, const char *id, enum start_in in, int64_t after,
+                        const char *text) {
+    struct request r = fx_request(client, "start"), start = ask_as(&r, REQUEST_START, id);
+    start.turn = after;
+    start.input = ask_content(text);
+    start.start.in = in;
+    start.attach = true;
+    if (in == START_IN_NEW) fx_follower(client, id);
+    sessions_submit(fx.ss, &start);
+}
 // A turn from its start to its end.
 static void fx_turn(uint64_t client, const char *id, const char *text) {
     fx_start(client, id, text);

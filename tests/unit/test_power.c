@@ -7,8 +7,16 @@
 
 #define SESSIONS 3
 #define TURNS 40
+#define FORKS 4
+#define FORKER 7
 #define CUTS 120   // fewer under the sanitizers
 #define VARIANTS 4 // states of the disk tried for each cut
+
+static int n_forks; // that were asked for
+
+static bool opened_by_turn(int i) {
+    return i > 0;
+}
 
 static unsigned random_state;
 static unsigned below(unsigned n) {
@@ -24,6 +32,7 @@ static const char *name_of(int i) {
 
 struct told {
     int64_t n_ops; // disk operations done when the client was told
+    size_t n_forks;
     struct {
         int64_t last;
         struct {
@@ -41,6 +50,7 @@ static struct told told_now(void) {
     pthread_mutex_lock(&pv.mutex);
     t.n_ops = pv.n_ops;
     pthread_mutex_unlock(&pv.mutex);
+    for (int i = 0; i < FORKS; i++) t.n_forks += fx.followers[FORKER][i].last > 0;
     for (int i = 0; i < SESSIONS; i++) {
         struct follower *f = fx_follower((uint64_t)i + 1, name_of(i));
         t.sessions[i].last = f->last;
@@ -61,15 +71,35 @@ static void remember(void) {
     history[n_history++] = told_now();
 }
 
+static bool is_fork(const char *id) {
+    for (int i = 0; i < SESSIONS; i++)
+        if (strcmp(id, name_of(i)) == 0) return false;
+    return true;
+}
+
+// One commit has a fork and the turn that it was made for.
+static void expect_forks(const struct told *t) {
+    struct seen_answer list = *fx_list(NULL, 0, NULL);
+    size_t n = 0;
+    for (size_t i = 0; i < list.n_sessions; i++) {
+        if (!is_fork(list.ids[i])) continue;
+        n++;
+        fx_attach(FORKER, list.ids[i], 0);
+        assert_true(fx_follower(FORKER, list.ids[i])->turns[1].started);
+    }
+    assert_true(n >= t->n_forks);
+}
+
 // After a restart a client reads every event from the first one on, then continues each session.
 static void expect_told(const struct told *t, bool tokens_too) {
     for (int i = 0; i < SESSIONS; i++) {
         uint64_t client = (uint64_t)i + 4;
-        if (t->sessions[i].last == 0) continue;
-        fx_attach(client, name_of(i), 0);
-        if (fx_last_answer()->kind == ANSWER_ERROR)
-            fail_msg("%s: %s", name_of(i), fx_last_answer()->message);
         struct follower *f = fx_follower(client, name_of(i));
+        fx_attach(client, name_of(i), 0);
+        bool there = fx_last_answer()->kind != ANSWER_ERROR;
+        if (!there && t->sessions[i].last == 0) continue;
+        if (!there) fail_msg("%s: %s", name_of(i), fx_last_answer()->message);
+        if (opened_by_turn(i)) assert_true(f->turns[0].started); // never one without the other
         assert_true(f->last >= t->sessions[i].last);
         for (int k = 0; k < TURNS; k++) {
             const struct seen_turn *kept = &f->turns[k], *whole = &final[i][k];
@@ -88,6 +118,7 @@ static void expect_told(const struct told *t, bool tokens_too) {
         assert_true(fx_last_answer()->kind == ANSWER_ACCEPTED);
         assert_int_equal(sessions_n_running(fx.ss), 0);
     }
+    expect_forks(t);
 }
 
 // --- a life ------------------------------------------------------------------
@@ -104,6 +135,11 @@ static void act(int i) {
     char text[64];
     uint64_t client = (uint64_t)i + 1;
     struct follower *f = fx_follower(client, name_of(i));
+    if (!f->count[EVENT_OPENED] && opened_by_turn(i)) {
+        fx_start_in(client, name_of(i), START_IN_NEW, TURN_HEAD, "first words");
+        some_steps(2);
+        return;
+    }
     if (!f->count[EVENT_OPENED]) {
         fx_open_session(client, name_of(i));
         remember();
@@ -112,7 +148,12 @@ static void act(int i) {
     struct session *s = fx_session(name_of(i));
     if (s && s->n_turns + 2 >= TURNS) return;
     snprintf(text, sizeof text, "{\"seed\":%u,\"max_tokens\":%u}", below(1000), 1 + below(20));
-    switch (below(6)) {
+    switch (below(7)) {
+    case 6:
+        if (n_forks == FORKS || !f->turns[0].done || !s || !session_is_busy(s)) return;
+        n_forks++;
+        fx_start_in(FORKER, name_of(i), START_OR_FORK, 0, "in a fork");
+        break;
     case 0:
         fx_update(client, name_of(i), text, NULL);
         break;
@@ -153,7 +194,7 @@ static void setup(enum sessions_durable durable) {
     fx_remove_files();
     fx.o.durable = durable;
     fx.o.commit_interval_us = 10000;
-    n_history = 0;
+    n_history = n_forks = 0;
     pv_install(true);
 }
 

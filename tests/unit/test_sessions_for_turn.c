@@ -1,28 +1,17 @@
 // START in a session of its own, new or a fork: what becomes of the session when the turn is refused.
 #include "tests/unit/sessions_fixture.h"
 
-static void open_for_turn(uint64_t client, const char *id) {
-    struct request r = fx_request(client, "open"), open = ask_as(&r, REQUEST_OPEN, id);
-    open.open.sink_len = -1;
-    open.for_turn = true;
-    fx_follower(client, id);
-    sessions_submit(fx.ss, &open);
+static void start_first(uint64_t client, const char *id) {
+    fx_start_in(client, id, START_IN_NEW, TURN_HEAD, "hello");
 }
 
-static void start_in(uint64_t client, const char *id, enum start_in in, int64_t after,
-                     const struct given_answer *given) {
+static void start_given(uint64_t client, const char *id, const struct given_answer *given) {
     struct request r = fx_request(client, "start"), start = ask_as(&r, REQUEST_START, id);
-    start.turn = after;
+    start.turn = TURN_NONE;
     start.input = ask_content("hello");
-    start.start.in = in;
     start.start.given = given;
     start.attach = true;
-    if (in == START_IN_NEW) fx_follower(client, id);
     sessions_submit(fx.ss, &start);
-}
-
-static void start_first(uint64_t client, const char *id) {
-    start_in(client, id, START_IN_NEW, TURN_HEAD, NULL);
 }
 
 static void expect_refused_once(uint64_t client, const char *code) {
@@ -45,22 +34,77 @@ static size_t n_stored(void) {
     return fx_list(NULL, 0, NULL)->n_sessions;
 }
 
-static void a_session_goes_with_its_refused_turn(void **state) {
+// Before anything is written, so the client may ask again at once.
+static void a_refused_turn_leaves_no_session(void **state) {
     fx_setup_file();
     fake.submit_rc = E_BUSY;
     start_first(1, "s");
-    fx_settle();
-    fx_expect_error("overloaded");
-    assert_int_equal(n_stored(), 1); // its client may ask again
-    leave(1);
     assert_null(fx_session("s"));
-    assert_int_equal(n_stored(), 0);
-    assert_int_equal(fx.n_removed, 1);
-    fake.submit_rc = 0;
-    open_for_turn(2, "s"); // the turn never comes
     fx_settle();
-    leave(2);
+    expect_refused_once(1, "overloaded");
     assert_int_equal(n_stored(), 0);
+    fake.submit_rc = 0;
+    start_first(1, "s");
+    fx_run();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+// The engine draws while the store cannot write: nobody is told before the one commit of both.
+static void a_session_and_its_turn_are_one_commit(void **state) {
+    fx_setup_file();
+    int lock = fx_hold_write_lock();
+    start_first(1, "s");
+    const struct follower *f = fx_follower(1, "s");
+    for (int i = 0; i < 3; i++) {
+        sessions_poll(fx.ss);
+        fake_step();
+    }
+    assert_int_equal(fake.n_submitted, 1);
+    assert_true(fx_session("s")->turns[0]->out.n > 0);
+    assert_int_equal(f->n_events, 0);
+    assert_int_equal(fx.n_answers, 0);
+    close(lock);
+    fx_settle();
+    assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(f->count[EVENT_OPENED], 1);
+    assert_true(f->turns[0].started);
+    fx_run();
+    assert_true(f->turns[0].done);
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    fx_teardown();
+}
+
+// An end before the commit, too, is told after it.
+static void a_turn_may_end_before_its_session_is_committed(void **state) {
+    fx_setup_file();
+    int lock = fx_hold_write_lock();
+    start_first(1, "s");
+    for (int i = 0; i < 20; i++) {
+        sessions_poll(fx.ss);
+        fake_step();
+    }
+    sessions_poll(fx.ss);
+    assert_int_equal(fx_session("s")->turns[0]->state, TURN_DONE);
+    assert_int_equal(fx_follower(1, "s")->n_events, 0);
+    close(lock);
+    fx_run();
+    assert_true(fx_follower(1, "s")->turns[0].done);
+    fx_restart();
+    assert_string_equal(fx_get(1, "s")->turns[0].finish, "eos");
+    fx_teardown();
+}
+
+static void a_server_that_ends_before_the_commit_interrupts_the_turn(void **state) {
+    fx_setup_file();
+    int lock = fx_hold_write_lock();
+    start_first(1, "s");
+    sessions_poll(fx.ss);
+    fake_step();
+    close(lock);
+    fx_restart();
+    assert_string_equal(fx_get(1, "s")->turns[0].finish, "interrupted");
     fx_teardown();
 }
 
@@ -74,18 +118,6 @@ static void a_session_stays_with_its_turn(void **state) {
     fx_open_session(2, "t"); // not for a turn
     leave(2);
     assert_int_equal(n_stored(), 2);
-    fx_teardown();
-}
-
-static void a_session_stays_while_another_client_follows_it(void **state) {
-    fx_setup_file();
-    open_for_turn(1, "s");
-    fx_settle();
-    fx_attach(2, "s", 0);
-    leave(1);
-    assert_int_equal(n_stored(), 1);
-    leave(2);
-    assert_int_equal(n_stored(), 0);
     fx_teardown();
 }
 
@@ -109,10 +141,19 @@ static void a_session_that_cannot_be_opened_is_refused_once(void **state) {
     fx_setup_file();
     fx_disk_full(true);
     start_first(1, "s");
+    assert_int_equal(fake.n_submitted, 1);
     fx_settle();
     expect_refused_once(1, "store_failed");
     fx_disk_full(false);
+    fx_run(); // the engine gives the undone turn up
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+    assert_int_equal(fake_n_running(), 0);
+    assert_int_equal(fake.n_asked, 1);
     assert_int_equal(n_stored(), 0);
+    start_first(1, "s");
+    fx_run();
+    fx_restart();
+    assert_int_equal(fx_get(1, "s")->n_turns, 1);
     fx_teardown();
 }
 
@@ -127,10 +168,10 @@ static void setup_busy(void) {
 
 static void a_busy_session_is_forked(void **state) {
     setup_busy();
-    start_in(2, "s", START_HERE, 0, NULL);
+    fx_start_in(2, "s", START_HERE, 0, "hello");
     fx_settle();
     fx_expect_error("session_busy");
-    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_start_in(2, "s", START_OR_FORK, 0, "hello");
     fx_run();
     const struct seen_answer *a = fx_answer_to("start");
     assert_int_equal(a->kind, ANSWER_ACCEPTED);
@@ -147,7 +188,7 @@ static void a_closed_session_is_forked(void **state) {
     struct request r = fx_request(1, "close"), close = ask_as(&r, REQUEST_CLOSE, "s");
     sessions_submit(fx.ss, &close);
     fx_settle();
-    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_start_in(2, "s", START_OR_FORK, 0, "hello");
     fx_run();
     assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
     assert_int_equal(n_stored(), 2);
@@ -159,7 +200,7 @@ static void a_session_that_is_free_is_not_forked(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "old");
     fx_follower(2, "s")->last = -1;
-    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_start_in(2, "s", START_OR_FORK, 0, "hello");
     fx_run();
     assert_string_equal(fx_answer_to("start")->session_id, "s");
     assert_int_equal(n_stored(), 1);
@@ -167,69 +208,57 @@ static void a_session_that_is_free_is_not_forked(void **state) {
     fx_teardown();
 }
 
-static void a_fork_goes_with_its_refused_turn(void **state) {
+static void a_refused_turn_leaves_no_fork(void **state) {
     setup_busy();
     fake.submit_rc = E_BUSY;
-    start_in(2, "s", START_OR_FORK, 0, NULL);
+    fx_start_in(2, "s", START_OR_FORK, 0, "hello");
     fx_settle();
     fx_expect_error("overloaded");
-    leave(2);
-    fake.submit_rc = 0;
-    fx_run();
     assert_int_equal(n_stored(), 1);
-    fx_teardown();
-}
-
-// Opens "s" for a turn whose commit fails; then the disk works again.
-static void first_turn_is_not_saved(void) {
-    fx_setup_file();
-    open_for_turn(1, "s");
-    fx_settle();
-    fx_disk_full(true);
-    start_in(1, "s", START_IN_OPENED, TURN_HEAD, NULL);
-    fx_settle();
-    fx_expect_error("store_failed");
-    fx_disk_full(false);
-}
-
-static void a_session_goes_whose_first_turn_was_not_saved(void **state) {
-    first_turn_is_not_saved();
-    leave(1);
-    fx_run(); // the engine gives the undone turn up
-    assert_int_equal(n_stored(), 0);
-    fx_teardown();
-}
-
-// The process ends between the opening and the first turn: the next start removes the session, and no other.
-static void a_session_without_its_turn_goes_at_the_next_start(void **state) {
-    fx_setup_file();
-    fx_open_session(1, "explicit");
-    start_first(2, "used");
-    fx_run();
-    fake.submit_rc = E_BUSY;
-    start_first(3, "refused");
-    fx_settle();
-    fx_expect_error("overloaded");
+    assert_int_equal(fake.n_forked, 1);
+    assert_int_equal(fake.n_released, 1);
     fake.submit_rc = 0;
-    open_for_turn(4, "unused");
-    fx_settle();
-    assert_int_equal(n_stored(), 4);
+    fx_run();
+    fx_teardown();
+}
+
+static void a_fork_and_its_turn_are_one_commit(void **state) {
+    setup_busy();
+    int lock = fx_hold_write_lock(), n = fake.n_submitted;
+    fx_start_in(2, "s", START_OR_FORK, 0, "hello");
+    sessions_poll(fx.ss);
+    assert_int_equal(fake.n_submitted, n + 1);
+    assert_int_equal(fx.followers[2][0].n_events, 0);
+    close(lock);
+    fx_run();
+    assert_int_equal(n_stored(), 2);
+    char fork[80];
+    snprintf(fork, sizeof fork, "%s", fx_answer_to("start")->session_id);
+    fx_restart();
+    assert_int_equal(fx_get(2, fork)->n_turns, 2);
+    fx_teardown();
+}
+
+// A session that its client opened and whose only turn is refused for its input: the next start removes it, and no other.
+static void a_session_whose_only_turn_was_refused_goes_at_the_next_start(void **state) {
+    char words[5000];
+    memset(words, 'a', sizeof words - 1);
+    words[sizeof words - 1] = '\0';
+    fx_setup_file();
+    fx_open_session(1, "empty");
+    fx_open_session(2, "refused");
+    fx_open_session(3, "late");
+    for (uint64_t client = 2; client <= 3; client++) {
+        fx_start_in(client, client == 2 ? "refused" : "late", START_HERE, TURN_HEAD, words);
+        fx_settle();
+        fx_expect_error("session_full");
+    }
+    fx_turn(3, "late", "hello");
+    assert_int_equal(n_stored(), 3);
     fx_restart();
     assert_int_equal(n_stored(), 2);
-    assert_int_equal(fx_get(1, "explicit")->n_turns, 0);
-    assert_int_equal(fx_get(1, "used")->n_turns, 1);
-    fx_teardown();
-}
-
-// The first turn's commit fails and is taken back; a later one is accepted.
-static void a_session_that_got_its_turn_late_stays(void **state) {
-    first_turn_is_not_saved();
-    fx_run();
-    start_in(1, "s", START_IN_OPENED, TURN_HEAD, NULL);
-    fx_run();
-    fx_restart();
-    assert_int_equal(n_stored(), 1);
-    assert_int_equal(fx_get(1, "s")->n_turns, 1);
+    assert_int_equal(fx_get(1, "empty")->n_turns, 0);
+    assert_int_equal(fx_get(1, "late")->n_turns, 1);
     fx_teardown();
 }
 
@@ -248,13 +277,13 @@ static void a_refused_turn_takes_the_given_answer_back(void **state) {
     fx_open_session(1, "s");
     fx_turn(1, "s", "old");
     fake.submit_rc = E_BUSY;
-    start_in(1, "s", START_HERE, TURN_NONE, &given);
+    start_given(1, "s", &given);
     fx_settle();
     fx_expect_error("overloaded");
     assert_int_equal(fx_session("s")->n_turns, 1);
     assert_int_equal(fx_session("s")->head, 0);
     fake.submit_rc = 0;
-    start_in(1, "s", START_HERE, TURN_NONE, &given);
+    start_given(1, "s", &given);
     fx_run();
     assert_int_equal(fx_session("s")->n_turns, 3);
     assert_int_equal(fx_session("s")->head, 2);
@@ -268,7 +297,7 @@ static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **stat
     fx_setup_file();
     fx_open_session(1, "s");
     fake.submit_rc = E_BUSY;
-    start_in(1, "s", START_HERE, TURN_HEAD, NULL);
+    fx_start_in(1, "s", START_HERE, TURN_HEAD, "hello");
     fx_settle();
     fx_expect_error("overloaded");
     leave(1);
@@ -276,7 +305,7 @@ static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **stat
     fx_attach(2, "s", 0);
     fx_settle();
     sessions_drain(fx.ss);
-    start_in(2, "s", START_HERE, TURN_HEAD, NULL);
+    fx_start_in(2, "s", START_HERE, TURN_HEAD, "hello");
     fx_settle();
     fx_expect_error("shutting_down");
     leave(2);
@@ -287,20 +316,21 @@ static void a_turn_that_is_refused_for_the_moment_leaves_its_session(void **stat
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_session_goes_with_its_refused_turn),
+        cmocka_unit_test(a_refused_turn_leaves_no_session),
+        cmocka_unit_test(a_session_and_its_turn_are_one_commit),
+        cmocka_unit_test(a_turn_may_end_before_its_session_is_committed),
+        cmocka_unit_test(a_server_that_ends_before_the_commit_interrupts_the_turn),
         cmocka_unit_test(a_session_stays_with_its_turn),
-        cmocka_unit_test(a_session_stays_while_another_client_follows_it),
         cmocka_unit_test(a_new_session_that_there_is_already_is_refused_once),
         cmocka_unit_test(a_session_that_cannot_be_opened_is_refused_once),
         cmocka_unit_test(a_busy_session_is_forked),
         cmocka_unit_test(a_closed_session_is_forked),
         cmocka_unit_test(a_session_that_is_free_is_not_forked),
-        cmocka_unit_test(a_fork_goes_with_its_refused_turn),
-        cmocka_unit_test(a_session_goes_whose_first_turn_was_not_saved),
-        cmocka_unit_test(a_session_without_its_turn_goes_at_the_next_start),
-        cmocka_unit_test(a_session_that_got_its_turn_late_stays),
-        cmocka_unit_test(a_turn_that_is_refused_for_the_moment_leaves_its_session),
+        cmocka_unit_test(a_refused_turn_leaves_no_fork),
+        cmocka_unit_test(a_fork_and_its_turn_are_one_commit),
+        cmocka_unit_test(a_session_whose_only_turn_was_refused_goes_at_the_next_start),
         cmocka_unit_test(a_refused_turn_takes_the_given_answer_back),
+        cmocka_unit_test(a_turn_that_is_refused_for_the_moment_leaves_its_session),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

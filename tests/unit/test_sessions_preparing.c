@@ -1,6 +1,7 @@
 // Long inputs and imports that a worker makes. What the worker has made arrives when the test polls
 // for it, so every request can come before that.
 #include "base/workers.h"
+#include "sessions/saving/save.h"
 #include "sessions/turns/preparing.h"
 #include "tests/unit/sessions_fixture.h"
 
@@ -303,6 +304,84 @@ static void a_client_that_left_keeps_its_turn(void **state) {
     assert_null(fx.ss->clients);
 }
 
+// --- a turn in a session of its own ---
+
+static void start_new(void) {
+    fx_start_in(2, "new", START_IN_NEW, TURN_HEAD, words);
+    fx_settle();
+    assert_int_equal(fx_session("new")->life, LIFE_OPENING);
+    assert_int_equal(fx_session("new")->save, SAVE_IDLE);
+}
+
+static void a_new_session_is_saved_with_its_prepared_turn(void **state) {
+    start_new();
+    struct request r = fx_request(3, "get");
+    ask_get(fx.ss, &r, "new", false, 0, -1); // waits
+    fx_settle();
+    assert_int_equal(fx.n_answers, 0);
+    arrive();
+    assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
+    assert_int_equal(fx_answer_to("get")->n_turns, 1);
+    fx_run();
+    assert_true(fx_follower(2, "new")->turns[0].done);
+}
+
+// Its rows are copied before its source may erase them.
+static void a_fork_is_saved_before_its_prepared_turn(void **state) {
+    say("hello", "q1", false);
+    fx_run();
+    say("runs", "q2", false);
+    fx_start_in(2, "s", START_OR_FORK, 0, words);
+    fx_settle();
+    assert_int_equal(fx.followers[2][0].count[EVENT_OPENED], 1);
+    fx_run();
+    struct request r = fx_request(1, "erase");
+    ask_for(fx.ss, &r, REQUEST_ERASE, "s", 0);
+    arrive();
+    fx_run();
+    assert_true(turn_was_erased(&fx_session("s")->turns[0]->rec));
+    assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
+    char fork[80];
+    snprintf(fork, sizeof fork, "%s", fx_answer_to("start")->session_id);
+    assert_int_equal(fx_get(2, fork)->n_turns, 2);
+    assert_true(fx_session(fork)->turns[1]->state == TURN_DONE);
+}
+
+static void a_client_that_left_keeps_no_new_session(void **state) {
+    start_new();
+    sessions_client_gone(fx.ss, 2);
+    arrive();
+    assert_null(fx_session("new"));
+    assert_int_equal(fx_session("s")->owner->used[OWNER_SESSIONS], 1);
+    assert_int_equal(sessions_n_running(fx.ss), 0);
+}
+
+static void a_prepared_turn_that_is_refused_leaves_no_new_session(void **state) {
+    fake.submit_rc = E_BUSY;
+    start_new();
+    struct request r = fx_request(3, "get");
+    ask_get(fx.ss, &r, "new", false, 0, -1);
+    arrive();
+    assert_string_equal(fx_answer_to("start")->code, "overloaded");
+    assert_string_equal(fx_answer_to("get")->code, "session_not_found");
+    assert_null(fx_session("new"));
+    fake.submit_rc = 0;
+}
+
+static void a_deletion_ends_the_first_turn_of_a_new_session(void **state) {
+    start_new();
+    fx_close(2, "new", true);
+    assert_int_equal(fake.n_submitted, 0);
+    assert_int_equal(fx_answer_to("start")->kind, ANSWER_ACCEPTED);
+    assert_true(fx_follower(2, "new")->deleted);
+    assert_null(fx_session("new"));
+}
+
+static void a_shutdown_saves_no_session_without_its_turn(void **state) {
+    start_new();
+    assert_false(save_wanted(fx_session("new")));
+}
+
 static void a_shutdown_refuses_it(void **state) {
     say(words, "q1", false);
     sessions_drain(fx.ss);
@@ -413,6 +492,12 @@ int main(void) {
         PREPARING(a_close_ends_it),
         PREPARING(a_deletion_ends_it),
         PREPARING(a_client_that_left_keeps_its_turn),
+        PREPARING(a_new_session_is_saved_with_its_prepared_turn),
+        PREPARING(a_fork_is_saved_before_its_prepared_turn),
+        PREPARING(a_client_that_left_keeps_no_new_session),
+        PREPARING(a_prepared_turn_that_is_refused_leaves_no_new_session),
+        PREPARING(a_deletion_ends_the_first_turn_of_a_new_session),
+        PREPARING(a_shutdown_saves_no_session_without_its_turn),
         PREPARING(a_shutdown_refuses_it),
         PREPARING(the_service_may_close_before_the_workers),
         PREPARING(and_the_workers_before_the_service),
