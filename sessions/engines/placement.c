@@ -335,15 +335,17 @@ int placement_find_model(const struct placement *p, const char *name, struct ser
                    placement_names(p, names));
 }
 
+int placement_unloaded(const struct placement *p, const char *name, struct err *err) {
+    char names[PLACEMENT_NAMES_MAX];
+    return err_set(err, E_BUSY,
+                   "model: '%.64s' was unloaded while the request waited; this server has %s", name,
+                   placement_names(p, names));
+}
+
 int placement_find_held(const struct placement *p, const struct served_model *held,
                         struct served_model **out, struct err *err) {
-    char names[PLACEMENT_NAMES_MAX];
     *out = placement_model_of(p, held->name, held->info->fingerprint);
-    if (*out) return 0;
-    if (!p->models) return err_set(err, E_BUSY, "no model is loaded now");
-    return err_set(err, E_INVAL,
-                   "model: '%.64s' was unloaded while the request waited; this server has %s",
-                   held->name, placement_names(p, names));
+    return *out ? 0 : placement_unloaded(p, held->name, err);
 }
 
 struct served_model *placement_model_of(const struct placement *p, const char *name,

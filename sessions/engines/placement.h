@@ -142,8 +142,10 @@ const struct served_model *placement_hold_asked(struct placement *p, const char 
 // Another hold for one who holds the model, or has it from the placement on the net thread. Any thread. NULL is fine.
 const struct served_model *placement_keep(const struct served_model *m);
 void placement_drop(const struct served_model *m); // NULL is fine
-// A held model as it is served now: itself, or the one that replaced it since. E_INVAL: it was unloaded; E_BUSY: no model
-// is loaded.
+// Refuses a request that has waited for a model of this name, which was unloaded meanwhile: E_BUSY, because another
+// server may have the model, or this one again.
+int placement_unloaded(const struct placement *p, const char *name, struct err *err);
+// A held model as it is served now: itself, or the one that replaced it since. E_BUSY: placement_unloaded.
 int placement_find_held(const struct placement *p, const struct served_model *held,
                         struct served_model **out, struct err *err);
 // The model that a session was made with, also if it has another name now; NULL: it is not served.

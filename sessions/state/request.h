@@ -95,7 +95,7 @@ enum start_in {
 // START: a new turn. WRITE and REGENERATE start turns of their own with all of this zeroed.
 struct request_start {
     enum start_in in;
-    struct request_open open; // START_IN_NEW
+    struct request_open open; // START_IN_NEW; others read `served` alone
     bool queue;               // waits behind a running turn instead of being refused
     // The answer that stands between request.turn, which is not TURN_HEAD, and the new turn. NULL: none
     const struct given_answer *given;

@@ -196,11 +196,6 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
     struct sessions *ss = s->service;
     bool failed = false;
     char instance[RECORD_INSTANCE_MAX];
-    const struct served_model *m = service_model(s);
-    if (!m) {
-        input_no_model(s, err);
-        return NULL;
-    }
     struct turn *t = turn_new();
     if (t) t->sampling = calloc(1, sizeof *t->sampling);
     if (!t || !t->sampling) goto no_memory;
@@ -219,7 +214,7 @@ static struct turn *make_turn(struct session *s, const struct request *r, struct
         rec->input_text = record_memdup(r->input.text, r->input.text_len, &failed);
         rec->input_text_len = r->input.text_len;
     }
-    record_instance(instance, m->info);
+    record_instance(instance, service_model(s)->info); // refused() has looked for it
     rec->instance = record_strdup(instance, &failed);
     rec->build = record_strdup(ss->build, &failed);
     rec->created_ms = service_now_ms(ss);
@@ -246,6 +241,14 @@ no_memory:
 
 // --- requests ----------------------------------------------------------------
 
+// Says why the session's model is not served.
+static int no_model(const struct session *s, const struct request *r, struct err *err) {
+    struct served_model *other;
+    const struct served_model *held = r->start.open.served;
+    if (held) TRY(placement_find_held(&s->service->placement, held, &other, err));
+    return input_no_model(s, err);
+}
+
 // True: refused, because the turn cannot be taken, whatever its input is.
 static bool refused(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
@@ -259,7 +262,7 @@ static bool refused(struct session *s, const struct request *r) {
     else if (ss->draining && !r->accepted)
         refuse(ss, r, "shutting_down", "the server is shutting down");
     else if (!service_model(s))
-        input_no_model(s, &err), refuse_err(ss, r, &err);
+        no_model(s, r, &err), refuse_err(ss, r, &err);
     else if (prompts_find(s, &table, &err) < 0)
         refuse_err(ss, r, &err);
     else if (busy && !r->start.queue)
@@ -551,6 +554,7 @@ void turns_cancel(struct session *s, int64_t turn) {
 static int start_queued(struct session *s, struct turn *t, struct err *err) {
     const struct turn_record *r = &t->rec;
     struct turn_input in = {.kind = r->kind, .text = r->input_text, .text_len = r->input_text_len};
+    if (!service_model(s)) return placement_unloaded(&s->service->placement, s->rec.model, err);
     bool compiles = !t->compiled && preparing_compiles(s, t->sampling, &t->compiled);
     if (compiles || preparing_wanted(s, &in, r->parent, &t->input))
         return preparing_turn(s, t, err);
@@ -571,7 +575,7 @@ void turns_start_next(struct session *s) {
            (t = session_next_queued(s)) && t->state == TURN_QUEUED && limits_place(s)) {
         int rc = start_queued(s, t, &err);
         if (!turn_runs(t)) turn_drop_grammar(t); // it may wait for long
-        if (rc == E_BUSY) {
+        if (rc == E_BUSY && service_model(s)) {
             service_wait_for_room(s);
             break;
         }

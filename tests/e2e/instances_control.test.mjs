@@ -199,6 +199,40 @@ test('the socket is its user\'s alone; a dead server\'s is replaced, a living on
   assert.match((await run(['instances', 'list', '--db', none.db])).stderr, /no server listens/);
 });
 
+test('a request whose model is unloaded while it waits for a place is refused alike by every protocol', async (t) => {
+  const folder = temporaryFolder(t), other = path.join(folder, 'other-model'), ini = path.join(folder, 'parley.ini'), file = path.join(folder, 'tokens');
+  const token = 'alice-token-of-thirty-two-characters';
+  assert.equal((await run(['synth', '--like', 'demo', '--tokenizer-from', demo, '--out', other, '--seed', '7'])).code, 0);
+  writeFileSync(ini, `[instance main]\n[instance second]\nmodel = ${other}\n`);
+  writeFileSync(file, `alice:${token} running_turns=1\n`, { mode: 0o600 });
+  const server = await Server.start(t, { args: [...unlimited, '--config', ini, '--token-file', file] });
+  const client = await server.connect({ token });
+  const session = await client.open();
+  const { turn } = await client.start(session, 'Tell me a story.', { sampling: { max_tokens: 3900, ignore_eos: true } });
+  const model = 'other-model', messages = [{ role: 'user', content: 'Hello' }];
+  const post = async (target, body) => {
+    const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` };
+    const answer = await fetch(`${server.url}${target}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    return { target, status: answer.status, text: await answer.text() };
+  };
+  const row = (name, data) => ({ name, datatype: 'UINT32', shape: [1, data.length], data });
+  const asked = Object.entries({
+    '/v1/chat/completions': { model, messages }, '/v1/completions': { model, prompt: 'Hello' }, '/v1/embeddings': { model, input: 'Hello' },
+    '/v1/responses': { model, input: 'Hello' }, '/v1/messages': { model, max_tokens: 5, messages },
+    '/v2/models/other-model/infer': { inputs: [row('input_ids', [5, 6, 7]), row('input_lengths', [3]), row('request_output_len', [4])] },
+    '/v2/models/other-model/generate': { text_input: 'Hello', parameters: { max_tokens: 5 } },
+  }).map(([target, body]) => post(target, body));
+  await until('the requests wait', async () => (await client.request({ type: 'session.list' })).sessions.filter(({ state }) => state === 'active').length === asked.length + 1);
+  await good(server, { command: 'unload', instance: 'second', last: true, wait: false });
+  const models = async () => (await (await fetch(`${server.url}/v1/models`, { headers: { authorization: `Bearer ${token}` } })).json()).data;
+  await until('the end of the model', async () => (await models()).length === 1);
+  await client.request({ type: 'turn.cancel', session, turn });
+  for (const { target, status, text } of await Promise.all(asked)) {
+    assert.equal(status, target === '/v1/messages' ? 529 : 503, `${target}: ${text}`); // Anthropic's name of it
+    assert.match(text, /model: 'other-model' was unloaded while the request waited; this server has 'demo-model'/, target);
+  }
+});
+
 test('an instance that is lost can be drained, unloaded and loaded again; a drained one stays drained when its process dies', async (t) => {
   const model = path.join(temporaryFolder(t), 'demo-model');
   cpSync(demo, model, { recursive: true });

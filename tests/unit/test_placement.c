@@ -508,12 +508,14 @@ static void a_held_model_is_the_one_or_none(void **state) {
     unload("b", B);
     open_held("t", m);
     fx_expect_error("overloaded");
-    assert_string_equal(fx_last_answer()->message, "no model is loaded now");
+    assert_string_equal(
+        fx_last_answer()->message,
+        "model: 'fake' was unloaded while the request waited; this server has none");
     fake_use(B);
     fake.info.fingerprint = "f-2";
     add("b", B);
     open_held("t", m); // ids that its tokenizer made are nothing to a namesake
-    fx_expect_error("invalid");
+    fx_expect_error("overloaded");
     assert_string_equal(
         fx_last_answer()->message,
         "model: 'fake' was unloaded while the request waited; this server has 'fake'");

@@ -377,6 +377,27 @@ static void a_deletion_ends_the_first_turn_of_a_new_session(void **state) {
     assert_null(fx_session("new"));
 }
 
+static void a_model_that_is_unloaded_meanwhile_is_named(void **state) {
+    struct placement *p = sessions_placement(fx.ss);
+    const struct served_model *m = placement_hold(p, NULL), *old;
+    struct request r = fx_request(2, "start"), start = ask_as(&r, REQUEST_START, "new");
+    struct err err = {0};
+    start.input = ask_content(words);
+    start.start.in = START_IN_NEW;
+    start.start.open.served = m;
+    fx_follower(2, "new");
+    sessions_submit(fx.ss, &start);
+    assert_int_equal(sessions_drain_instance(fx.ss, "", true, &err), 0);
+    fx_settle();
+    assert_int_equal(sessions_remove_instance(fx.ss, "", &old, &err), 0);
+    placement_drop(old);
+    arrive();
+    assert_true(was_refused("start", "model: 'fake' was unloaded while the request waited"));
+    assert_string_equal(fx_answer_to("start")->code, "overloaded");
+    assert_null(fx_session("new"));
+    placement_drop(m);
+}
+
 static void a_shutdown_saves_no_session_without_its_turn(void **state) {
     start_new();
     assert_false(save_wanted(fx_session("new")));
@@ -497,6 +518,7 @@ int main(void) {
         PREPARING(a_client_that_left_keeps_no_new_session),
         PREPARING(a_prepared_turn_that_is_refused_leaves_no_new_session),
         PREPARING(a_deletion_ends_the_first_turn_of_a_new_session),
+        PREPARING(a_model_that_is_unloaded_meanwhile_is_named),
         PREPARING(a_shutdown_saves_no_session_without_its_turn),
         PREPARING(a_shutdown_refuses_it),
         PREPARING(the_service_may_close_before_the_workers),

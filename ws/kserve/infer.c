@@ -47,6 +47,7 @@ static struct request start_of(const struct infer *i, size_t row) {
     r.turn = TURN_HEAD;
     r.input = infer_turn_input(input);
     r.sampling = &input->sampling;
+    r.start.open.served = i->request->served;
     return r;
 }
 
@@ -214,7 +215,6 @@ static void start_fresh(struct infer *i) {
         struct request r = start_of(i, row);
         struct request_open *open = &r.start.open;
         r.start.in = START_IN_NEW;
-        open->served = q->served;
         open->session_len = q->session_len;
         open->memory_len = q->memory_len ? q->memory_len : q->session_len;
         // FasterTransformer's window has no sinks; here they keep the virtual tokens of a table.
@@ -317,7 +317,8 @@ static void take_end(struct infer *i, struct infer_turn *t, const struct turn_vi
     t->state = ROW_ENDED;
     if (v->error_code || i->code) {
         if (v->error_code)
-            fail(i, KSERVE_INTERNAL, v->error_message ? v->error_message : "the turn failed");
+            fail(i, kserve_code_of_session(v->error_code),
+                 v->error_message ? v->error_message : "the turn failed");
         return;
     }
     const char *reason = v->finish_reason ? v->finish_reason : "";

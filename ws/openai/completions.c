@@ -282,8 +282,7 @@ static void take_last_tokens(struct completions *c, struct choice *ch, const str
 
 static void take_end(struct completions *c, struct choice *ch, const struct turn_view *t) {
     if (t->error_code) {
-        openai_fail(&c->p.failure, 500, t->error_code, NULL,
-                    t->error_message ? t->error_message : "the turn failed");
+        completion_failure_set(&c->p.failure, t->error_code, t->error_message);
         return;
     }
     begin_stream(c);

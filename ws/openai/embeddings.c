@@ -116,8 +116,8 @@ static void take_end(struct embeddings *e, struct embedded *in, size_t i,
     const struct embeddings_request *q = request_of(e);
     struct completion_failure *f = &e->p.failure;
     if (t->error_code || !t->context) {
-        openai_fail(f, 500, t->error_code ? t->error_code : "interrupted", NULL,
-                    t->error_message ? t->error_message : "the turn was cut off");
+        completion_failure_set(f, t->error_code ? t->error_code : "interrupted",
+                               t->error_message ? t->error_message : "the turn was cut off");
         return;
     }
     float *v = read_vector(t->context, q->dimensions, q->unit_length);
