@@ -102,7 +102,7 @@ void packed_tensors_row(const struct packed_rows *rows, int64_t row, int64_t fir
     for (int64_t i = 0; i < group_count(f, n); i++) {
         int64_t g = (first + i * f->group) / m->group_cols;
         float v = scales[g];
-        if (m->kind == CODES_E2M1) v = 0.5f * (m->divides ? v / s->global : v * s->global);
+        if (m->kind == CODES_E2M1) v *= 0.5f; // the book has twice the numbers
         put_scale(rows, out, i, v);
         if (f->zero_kind == GROUP_ZERO_U8)
             ((uint8_t *)out->zeros)[i] =

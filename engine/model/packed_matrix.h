@@ -46,8 +46,8 @@ struct strip {
     uint8_t *codes;       // as stored; of AWQ and GPTQ only the words of these rows
     uint8_t *zeros;       // all of them; NULL: none
     int32_t *order;       // (cols) or NULL
+    float global;         // 1: none; the scales are multiplied or divided by it
     float *scales;        // (count, groups), or of blocks and tensors (block rows, groups)
-    float global;         // 1: none
 };
 
 // Rows [first, first + count) of m, with those that share their words: the rows of AWQ come by eights.

@@ -220,6 +220,7 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
             (!is_float(m->scales) && m->kind != CODES_E2M1))
             return misfit(f, m, "its scales have another shape or type");
     }
+    if (m->groups > m->cols) return misfit(f, m, "it has more groups than columns");
     if (!m->group_cols) {
         if (m->cols % m->groups && !m->order)
             return misfit(f, m, "its columns are not whole groups");
@@ -468,6 +469,7 @@ static int read_scales(const struct packed_tensors *p, const struct matrix *m, s
             int64_t i =
                 m->scales_across ? g * m->rows + r : (r - (some ? first : 0)) * m->groups + g;
             float v = scale_value(t, bytes, (size_t)i) * m->scale_by;
+            v = m->divides ? v / s->global : v * s->global;
             s->scales[(r - first) * m->groups + g] = v;
             if (!isfinite(v))
                 rc =
@@ -512,8 +514,8 @@ int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, st
     const size_t line = m->kind == CODES_E2M1
                             ? (size_t)m->cols / 2
                             : (size_t)m->codes->shape[1] * dtype_size(m->codes->dtype);
-    TRY(read_scales(p, m, s, err));
     TRY(read_global(p, m, s, err));
+    TRY(read_scales(p, m, s, err));
     TRY(read_order(p, m, s, err));
     if (m->zeros) TRY(read_bytes(p, m->zeros, 0, m->zeros->bytes, &s->zeros, err));
     if (m->kind == CODES_AWQ)
@@ -546,7 +548,7 @@ static void decode_row(const struct matrix *m, const struct strip *s, int64_t r,
         int64_t g = s->order ? s->order[k] : k / m->group_cols;
         if (g != group) {
             group = g;
-            scale = m->divides ? scales[g] / s->global : scales[g] * s->global;
+            scale = scales[g];
             if (m->bits || s->zeros) zero = packed_zero_at(m, s, row, g);
         }
         const int code = codes[k];

@@ -78,7 +78,9 @@ static int read_shape(const struct safetensors *f, struct tensor *t, const cJSON
                       struct err *err) {
     if (!cJSON_IsArray(list))
         return err_set(err, E_FORMAT, "%s: tensor '%s' has no shape", f->path, t->name);
-    uint64_t bytes = dtype_size(t->dtype);
+    // As if sizes of 0 were 1, so that any product of sizes fits, in whatever order it is computed.
+    int64_t bytes = (int64_t)dtype_size(t->dtype);
+    bool is_empty = false;
     const cJSON *item;
     cJSON_ArrayForEach(item, list) {
         if (t->n_dims == TENSOR_MAX_DIMS)
@@ -89,12 +91,13 @@ static int read_shape(const struct safetensors *f, struct tensor *t, const cJSON
             return err_set(err, E_FORMAT,
                            "%s: tensor '%s': dimension %d is not a whole number from 0 to 2^53 - 1",
                            f->path, t->name, t->n_dims);
-        if (__builtin_mul_overflow(bytes, (uint64_t)dim, &bytes))
+        is_empty |= dim == 0;
+        if (__builtin_mul_overflow(bytes, dim ? dim : 1, &bytes))
             return err_set(err, E_FORMAT, "%s: tensor '%s': the shape's size overflows", f->path,
                            t->name);
         t->shape[t->n_dims++] = dim;
     }
-    t->bytes = bytes;
+    t->bytes = is_empty ? 0 : (size_t)bytes;
     return 0;
 }
 

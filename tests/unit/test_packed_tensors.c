@@ -113,7 +113,7 @@ static void a_file_of_its_own_names_the_method(void **state) {
 // --- parts ---
 
 static const int32_t no_words[64];
-static const float ones[64] = {1, 1, 1, 1, 1, 1, 1, 1};
+static const float ones[72] = {1, 1, 1, 1, 1, 1, 1, 1};
 static const float a_nan[8] = {1, NAN};
 static const int32_t no_groups[8] = {0, 0, 7};
 static const int64_t shape_8x8[2] = {8, 8}, shape_9x8[2] = {9, 8};
@@ -177,6 +177,16 @@ static int read_data(const void *ctx, const struct tensor *t, size_t offset, voi
             n_groups                                                                               \
         }                                                                                          \
     }
+#define SCALES(label, values, n_rows, n_groups)                                                    \
+    {                                                                                              \
+        .name = label, .data = values, .bytes = (n_rows) * (n_groups), .dtype = DTYPE_F8_E4M3,     \
+        .n_dims = 2, .shape = {                                                                    \
+            n_rows,                                                                                \
+            n_groups                                                                               \
+        }                                                                                          \
+    }
+static const float tiny[1] = {1e-38f};
+static const uint8_t large[8] = {0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0x7e, 0x7e};
 static const uint8_t no_number[4] = {127, 255, 127, 127}; // e8m0
 
 static const struct fault {
@@ -220,6 +230,10 @@ static const struct fault {
      {LIST("a.g_idx", no_groups, DTYPE_I32, 4), WORDS("a.qweight", 1, 8), WORDS("a.qzeros", 1, 1),
       FLOATS("a.scales", ones, 1, 8)},
      "g_idx has another shape"},
+    {PACKED_GPTQ,
+     {LIST("a.g_idx", no_words, DTYPE_I32, 8), WORDS("a.qweight", 1, 8), WORDS("a.qzeros", 9, 1),
+      FLOATS("a.scales", ones, 9, 8)},
+     "more groups than columns"},
     {PACKED_OTHER, {WORDS("a.weight_packed", 8, 1)}, "it has no scales"},
     {PACKED_OTHER,
      {WORDS("a.weight_packed", 8, 1), FLOATS("a.weight_scale", ones, 8, 1)},
@@ -241,6 +255,10 @@ static const struct fault {
     {PACKED_OTHER,
      {CODES("a.weight_packed", DTYPE_U8, 8, 8), CODES("a.weight_scale", DTYPE_F8_E4M3, 8, 1)},
      "no global scale"},
+    {PACKED_OTHER,
+     {FLOATS("a.weight_global_scale", tiny, 1, 1), CODES("a.weight_packed", DTYPE_U8, 8, 4),
+      SCALES("a.weight_scale", large, 8, 1)},
+     "'a.weight_scale' holds a scale that is infinite or no number"},
     {PACKED_OTHER,
      {CODES("a.weight", DTYPE_I8, 8, 8), FLOATS("a.weight_scale", ones, 3, 1)},
      "its scales have another shape"},

@@ -89,6 +89,7 @@ static const struct {
     {A_WITH("F32", "4", "[0,4]"), 4, E_FORMAT, "no shape"},
     {A_WITH("F32", "[4611686018427387904,4]", "[0,0]"), 0, E_FORMAT, "dimension 0"},
     {A_WITH("F32", "[2147483648,2147483648,4]", "[0,0]"), 0, E_FORMAT, "overflow"},
+    {A_WITH("U8", "[9007199254740991,1025,0]", "[0,0]"), 0, E_FORMAT, "overflow"},
     {A_WITH("F32", "[2]", "[0,4]"), 4, E_FORMAT, "8 bytes"},
     {A_WITH("F32", "[1]", "[4,0]"), 4, E_FORMAT, "backwards"},
     {A_WITH("F32", "[1]", "[0,4,8]"), 8, E_FORMAT, "two whole numbers"},
