@@ -83,6 +83,20 @@ for (const tls of [false, true]) {
   });
 }
 
+test('a stream with all its answers may end while its server closes; one that its client leaves open is UNAVAILABLE', { skip }, async (t) => {
+  const server = await startServer(t);
+  const [ends, stays] = [connect(t, server), connect(t, server)].map((client) => client.stream());
+  for (const stream of [ends, stays]) stream.send(request);
+  await until('the answers', () => ends.answers.length && stays.answers.length);
+  const stopped = server.stop();
+  await until('the server to close', () => server.log.includes('server.closing'));
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.equal(await statusOf(ends.end()), 'OK');
+  const { code, details } = await stays.ended;
+  assert.deepEqual([grpc.status[code], details], ['UNAVAILABLE', 'the server is shutting down']);
+  assert.deepEqual(await stopped, { code: 0, signal: null });
+});
+
 for (const tls of [false, true]) {
   test(`clients that call without a pause${tls ? ', over TLS' : ''}: all calls are served or UNAVAILABLE`, { skip }, async (t) => {
     const { args = [], cert } = tls ? await secured(temporaryFolder(t)) : {};

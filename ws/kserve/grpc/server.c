@@ -49,7 +49,8 @@ struct rpc_server {
     struct shares shares;
     struct rpc *rpcs;
     int n_rpcs;
-    int64_t busy_us; // since it closes: when it last had a call that it had accepted
+    int64_t busy_us;    // since it closes: when it last had a call that it had accepted
+    int64_t streams_us; // since it closes: when it ends the streams that are left; 0: it has
     enum {
         SERVING,
         DRAINING, // calls that are open go on, further ones are refused unless they were promised
@@ -99,9 +100,10 @@ static struct rpc *rpc_of(struct accept *a) {
 static const struct rpc_refusal closing = {GRPC_STATUS_UNAVAILABLE, "the server is shutting down",
                                            0};
 
-// The call was under way when its client was told to make no more. A stream would not end.
+// The call was under way when its client was told to make no more.
 static bool is_promised(const struct rpc *r) {
-    return r->method && !r->method->streams && guest_port_has_parted(r->port, r->fd);
+    bool would_end = r->method && (!r->method->streams || r->server->streams_us);
+    return would_end && guest_port_has_parted(r->port, r->fd);
 }
 
 static void take_call(struct accept *a) {
@@ -196,7 +198,8 @@ void rpc_server_reloaded(struct rpc_server *g) {
 // default. So the tunnel of a connection sends a GOAWAY (ws/net/goaway.h), behind which gRPC gets no further call:
 //
 //   SERVING: rpc_server_part: no new connections, GOAWAY to each client; calls that had come are served
-//   -> DRAINING: streams end; calls of a client that could not be told yet are UNAVAILABLE
+//   -> DRAINING: clients end their streams, after QUIET_US the server does; calls of a client that could not be told yet
+//      are UNAVAILABLE
 //   -> STOPPING: connections that are left are cut, before gRPC can say more; its calls are cancelled
 //   -> ENDED
 
@@ -212,9 +215,15 @@ void rpc_server_part(struct rpc_server *g) {
 }
 
 static void begin_drain(struct rpc_server *g) {
-    struct rpc *r, *next;
     g->state = DRAINING;
     g->busy_us = net_now_us();
+    g->streams_us = g->busy_us + QUIET_US;
+}
+
+// A client ends its stream behind its last request, often after it has all answers: an earlier end would fail the stream.
+static void end_streams(struct rpc_server *g) {
+    struct rpc *r, *next;
+    g->streams_us = 0;
     DL_FOREACH_SAFE(g->rpcs, r, next)
     if (r->state == RPC_OPEN && r->method && r->method->streams) r->method->closing(r);
 }
@@ -229,6 +238,7 @@ bool rpc_server_drain(struct rpc_server *g) {
     if (!g) return true;
     if (g->state == SERVING) begin_drain(g);
     if (g->state != DRAINING) return true;
+    if (g->streams_us && net_now_us() > g->streams_us) end_streams(g);
     if (serves(g)) g->busy_us = net_now_us();
     return !serves(g) &&
            (guest_port_connections(g->port) == 0 || net_now_us() - g->busy_us > QUIET_US);
