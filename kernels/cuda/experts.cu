@@ -1,9 +1,10 @@
 // A mixture's experts: y =|+= the weighted sum over each row's experts of down(act(up(x))).
 //
-// One row: one launch whose blocks stay (experts_stay.cu), which takes a shared expert along. Few rows: each block takes rows of one expert's
-// matrix and finds the pairs (row, expert) of that expert by itself (experts_few.cu). Many rows: pairs are sorted
-// by expert first, and blocks take tiles of them (experts_many.cu). Weights of few bits and of 8 have kernels of their own for
-// both (experts_groups.cu, experts_8bit.cu). The kernel here takes any other shape and dtype.
+// One row: one launch whose blocks stay (experts_stay.cu), which takes a shared expert along. More: pairs (row, expert)
+// are sorted by expert first, and blocks take tiles of them (experts_hopper.cu). On devices before sm_90 and with
+// `deterministic` few rows are not sorted: each block takes rows of one expert's matrix and finds that expert's pairs by
+// itself (experts_few.cu); many are (experts_many.cu). Weights of few bits and of 8 have kernels of their own for both
+// (experts_groups.cu, experts_8bit.cu). The kernel here takes any other shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
 //   up        hidden values of each pair, activated
@@ -40,22 +41,53 @@ __global__ void __launch_bounds__(THREADS)
         if (ids[i] == e) order[before + atomicAdd(&n, 1)] = i;
 }
 
-template <typename T>
+// A thread takes EACH neighbours; width is a multiple of that.
+template <typename T, int EACH>
 __global__ void combine_kernel(T *y, const float *result, const float *weights, int32_t n_chosen,
                                int32_t width, int64_t n, bool add, bool shared) {
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    struct alignas(EACH * sizeof(float)) floats {
+        float of[EACH];
+    };
+    struct alignas(EACH * sizeof(T)) values {
+        T of[EACH];
+    };
+    const int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * EACH;
     pdl_trigger();
     pdl_wait();
     if (i >= n) return;
     const int64_t row = i / width;
     const int32_t routed = n_chosen - shared; // behind them an expert of every row
     const float *from = result + row * n_chosen * width + i % width;
-    float sum = add ? to_float(y[i]) : 0.0f;
+    auto read = [&](int32_t j) { return *(const floats *)(from + (int64_t)j * width); };
+    values out = {};
+    if (add) out = *(const values *)(y + i);
+    floats sum;
+#pragma unroll
+    for (int v = 0; v < EACH; v++) sum.of[v] = add ? to_float(out.of[v]) : 0.0f;
 #pragma unroll 4
-    for (int32_t j = 0; j < routed; j++)
-        sum = fmaf(weights[row * routed + j], from[(int64_t)j * width], sum);
-    if (shared) sum += from[(int64_t)routed * width];
-    y[i] = from_float<T>(sum);
+    for (int32_t j = 0; j < routed; j++) {
+        const floats of = read(j);
+        const float weight = weights[row * routed + j];
+#pragma unroll
+        for (int v = 0; v < EACH; v++) sum.of[v] = fmaf(weight, of.of[v], sum.of[v]);
+    }
+    if (shared) {
+        const floats of = read(routed);
+#pragma unroll
+        for (int v = 0; v < EACH; v++) sum.of[v] += of.of[v];
+    }
+#pragma unroll
+    for (int v = 0; v < EACH; v++) out.of[v] = from_float<T>(sum.of[v]);
+    *(values *)(y + i) = out;
+}
+
+template <typename T, int EACH>
+void launch_combine(const struct cuda_experts *a, const struct experts_product *down,
+                    cudaStream_t stream) {
+    const int64_t all = (int64_t)a->n * down->rows, each = (int64_t)THREADS * EACH;
+    pdl_launch(combine_kernel<T, EACH>, dim3((unsigned)((all + each - 1) / each)), dim3(THREADS), 0,
+               stream, (T *)a->y, (const float *)down->result, a->weights, down->n_chosen,
+               down->rows, all, a->mode == LINEAR_ADD, down->shared);
 }
 
 enum { TILE = 64, STEP = 16, EACH = 4 };
@@ -143,7 +175,7 @@ void launch_any(const struct experts_product *p, const struct weight *w, cudaStr
 }
 
 struct layout { // of the work space, in bytes
-    size_t first, order, permuted, hidden, result, end;
+    size_t first, order, permuted, hidden, result, hopper, end;
 };
 
 // Elements from a row of x to the next, also where a product of few bits wants it in the order of the codes.
@@ -172,6 +204,7 @@ struct layout layout_of(int32_t n, const struct experts_args *a, enum dtype dtyp
                           : 0);
     l.hidden = take(pairs * (size_t)pitch_of(a->down) * dtype_size(dtype));
     l.result = take(pairs * (size_t)a->down->rows * sizeof(float));
+    l.hopper = take(experts_hopper_bytes((int32_t)pairs, a, dtype));
     return l;
 }
 
@@ -219,12 +252,17 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
         if (rc != CUDA_UNSUPPORTED) return rc;
     }
     if (up->shared) return CUDA_UNSUPPORTED;
-    const bool few = has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
+    const bool wide = a->n > 1 && !a->deterministic && experts_hopper_covers(up, down);
+    const bool few =
+        !wide && has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
     if (!few) {
         pdl_launch(sort_kernel, dim3((unsigned)up->n_experts), dim3(THREADS), 0, stream,
                    (int32_t *)up->first, (int32_t *)up->order, a->ids, up->pairs, up->n_experts);
         TRY(cuda_launched("experts_sort"));
     }
+    if (wide)
+        return experts_hopper(up, down, a->args.up, a->args.down, (char *)a->work + l->hopper,
+                              stream);
     const bool permute_x = few && up->w_dtype == DTYPE_U8;
     up->hidden_in_codes = few && down->w_dtype == DTYPE_U8;
     if (permute_x || up->hidden_in_codes) {
@@ -246,11 +284,9 @@ int run(const struct cuda_experts *a, cudaStream_t stream) {
     }
     const int rc = results(a, &l, &up, &down, stream);
     if (rc != 0) return rc;
-    const int64_t all = (int64_t)a->n * down.rows;
-    DISPATCH(a->dtype,
-             pdl_launch(combine_kernel<T>, dim3((unsigned)((all + THREADS - 1) / THREADS)),
-                        dim3(THREADS), 0, stream, (T *)a->y, (const float *)down.result, a->weights,
-                        down.n_chosen, down.rows, all, a->mode == LINEAR_ADD, down.shared));
+    const bool fours = a->n > 16 && down.rows % 4 == 0 && (uintptr_t)a->y % 16 == 0;
+    DISPATCH(a->dtype, fours ? launch_combine<T, 4>(a, &down, stream)
+                             : launch_combine<T, 1>(a, &down, stream));
     return cuda_launched("experts_combine");
 }
 

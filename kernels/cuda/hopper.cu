@@ -45,6 +45,21 @@ bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t
                   SWIZZLED_ROW / size);
 }
 
+bool tensor_map_eights(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows,
+                       int64_t cols, int64_t ld, int32_t parts) {
+    const CUtensorMapDataType type =
+        dtype == DTYPE_BF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
+    const cuuint64_t row = (cuuint64_t)ld * 2, n = (cuuint64_t)(rows / parts);
+    const cuuint64_t dims[4] = {(cuuint64_t)cols, 8, (cuuint64_t)parts, n / 8},
+                     strides[3] = {row, row * n, row * 8};
+    const cuuint32_t box[4] = {64, 8, (cuuint32_t)parts, 8 / (cuuint32_t)parts},
+                     each[4] = {1, 1, 1, 1};
+    return encoder()(map, type, 4, (void *)(uintptr_t)data, dims, strides, box, each,
+                     CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                     CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
 bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t words,
                       int32_t box_rows, int32_t box_words) {
     return map_of(map, CU_TENSOR_MAP_DATA_TYPE_UINT32, CU_TENSOR_MAP_SWIZZLE_NONE, data, rows,

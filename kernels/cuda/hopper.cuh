@@ -36,6 +36,10 @@ bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t
 // words, which lie in shared memory as they are.
 bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t words,
                       int32_t box_rows, int32_t box_words);
+// Of a row-major matrix (rows, cols) of 16 bits as eights of rows: (rows / parts / 8 eights, parts, 8 rows, cols), fetched in
+// boxes of 64 columns and 64 rows, in which the eights of all parts take turns. parts is 1 or 2, rows / parts a multiple of 8.
+bool tensor_map_eights(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows,
+                       int64_t cols, int64_t ld, int32_t parts);
 // Whether the current device runs sm_90a's code and the driver makes tensor maps.
 bool hopper_here(void);
 
@@ -116,6 +120,14 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, in
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
                  ".L2::cache_hint [%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
                  "l"(map), "r"(k), "r"(row), "r"(bar), "l"(policy)
+                 : "memory");
+}
+// Likewise of a map of eights of rows, from eight `eight` of each part on.
+__device__ __forceinline__ void tma_load_eights(uint32_t to, const CUtensorMap *map, int k,
+                                                int eight, uint32_t bar, uint64_t policy) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 ".L2::cache_hint [%0], [%1, {%2, %3, %3, %4}], [%5], %6;" ::"r"(to),
+                 "l"(map), "r"(k), "r"(0), "r"(eight), "r"(bar), "l"(policy)
                  : "memory");
 }
 // The same to the same place in the blocks of `mask` of the cluster, counting at each one's own
@@ -251,24 +263,29 @@ template <int N> struct wgmma;
 #define REGISTERS_8 REGISTERS_4 ",%4,%5,%6,%7"
 #define REGISTERS_16 REGISTERS_8 ",%8,%9,%10,%11,%12,%13,%14,%15"
 #define REGISTERS_32 REGISTERS_16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
+#define REGISTERS_48 REGISTERS_32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47"
 #define REGISTERS_64                                                                               \
     REGISTERS_32                                                                                   \
     ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%"           \
     "52,%53,%54,%55,"                                                                              \
     "%56,%57,%58,%59,%60,%61,%62,%63"
+#define REGISTERS_80 REGISTERS_64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79"
+#define REGISTERS_96 REGISTERS_80 ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define REGISTERS_112                                                                              \
+    REGISTERS_96                                                                                   \
+    ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111"
 #define REGISTERS_128                                                                              \
-    REGISTERS_64                                                                                   \
-    ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,%80,%81,%82,%83,%"           \
-    "84,%85,%86,%87,"                                                                              \
-    "%88,%89,%90,%91,%92,%93,%94,%95,%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%"         \
-    "107,%108,%109,"                                                                               \
-    "%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%"            \
-    "126,%127"
+    REGISTERS_112                                                                                  \
+    ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define ACCUMULATORS_4(i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
 #define ACCUMULATORS_8(i) ACCUMULATORS_4(i), ACCUMULATORS_4((i) + 4)
 #define ACCUMULATORS_16(i) ACCUMULATORS_8(i), ACCUMULATORS_8((i) + 8)
 #define ACCUMULATORS_32(i) ACCUMULATORS_16(i), ACCUMULATORS_16((i) + 16)
+#define ACCUMULATORS_48(i) ACCUMULATORS_32(i), ACCUMULATORS_16((i) + 32)
 #define ACCUMULATORS_64(i) ACCUMULATORS_32(i), ACCUMULATORS_32((i) + 32)
+#define ACCUMULATORS_80(i) ACCUMULATORS_64(i), ACCUMULATORS_16((i) + 64)
+#define ACCUMULATORS_96(i) ACCUMULATORS_64(i), ACCUMULATORS_32((i) + 64)
+#define ACCUMULATORS_112(i) ACCUMULATORS_64(i), ACCUMULATORS_48((i) + 64)
 #define ACCUMULATORS_128(i) ACCUMULATORS_64(i), ACCUMULATORS_64((i) + 64)
 
 #define WGMMA_SS(N, COUNT, A, B, KEEP, TYPE)                                                       \
@@ -328,7 +345,11 @@ WGMMA(8, 4, "4", "5", "6", "7", "8", "9");
 WGMMA(16, 8, "8", "9", "10", "11", "12", "13");
 WGMMA(32, 16, "16", "17", "18", "19", "20", "21");
 WGMMA(64, 32, "32", "33", "34", "35", "36", "37");
+WGMMA(96, 48, "48", "49", "50", "51", "52", "53");
 WGMMA(128, 64, "64", "65", "66", "67", "68", "69");
+WGMMA(160, 80, "80", "81", "82", "83", "84", "85");
+WGMMA(192, 96, "96", "97", "98", "99", "100", "101");
+WGMMA(224, 112, "112", "113", "114", "115", "116", "117");
 WGMMA(256, 128, "128", "129", "130", "131", "132", "133");
 
 #endif // PARLEY_SM90A

@@ -380,6 +380,8 @@ static void crowded(const struct twin *w) {
     check(w, w->t, &shapes[4], 6, true);
     check(w, w->t, &shapes[0], 530, true);
     check(w, w->t, &shapes[4], 90, true);
+    check(w, w->t, &shapes[2], 300, true); // several tiles, biases and a limit
+    check(w, w->t, &shapes[7], 300, true); // rows of no whole tile, no gate
 }
 
 static void check_8bit(const struct twin *w, enum dtype t, int32_t block_k, const struct shape *s) {
