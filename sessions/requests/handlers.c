@@ -130,12 +130,25 @@ static char *new_share(char token[SHARE_TOKEN_LEN + 1]) {
     return strdup(digest);
 }
 
+// What the request changes, made in its pending entry. E_NOMEM.
+static int make_update(struct session *s, const struct request *r, struct pending *p) {
+    bool failed = false;
+    if (r->title) p->title = r->title[0] ? strdup(r->title) : title_first_words(s);
+    p->note = record_strdup(r->note, &failed);
+    if (r->share == FLAG_ON) p->share = new_share(p->share_token);
+    if (r->folder && r->folder[0]) p->folder = record_strdup(r->folder, &failed);
+    p->note_changed = r->note;
+    p->share_changed = r->share;
+    p->folder_changed = r->folder;
+    failed = failed || (r->title && !p->title) || (r->share == FLAG_ON && !p->share);
+    return failed ? E_NOMEM : event_log_reserve(&s->events, 1);
+}
+
 // Swaps the new settings in; the pending request keeps the old ones, in case its commit fails.
 int handle_update(struct session *s, const struct request *r) {
     struct sessions *ss = s->service;
     struct err err = {0};
-    char *title = NULL, *sampling = NULL, *note = NULL, *share = NULL, *folder = NULL;
-    char token[SHARE_TOKEN_LEN + 1] = "";
+    char *sampling = NULL;
     if (r->cancel_after_ms > SESSION_CANCEL_AFTER_MAX_MS)
         return refuse(ss, r, "invalid", "cancel_after_ms must be from 1 to %d",
                       SESSION_CANCEL_AFTER_MAX_MS);
@@ -152,51 +165,23 @@ int handle_update(struct session *s, const struct request *r) {
     if (rc < 0) return refuse_err(ss, r, &err);
     if (r->sampling && !(sampling = layers_normal(service_model(s), r->sampling, &err)))
         return refuse_err(ss, r, &err);
-    if (r->title) title = r->title[0] ? strdup(r->title) : title_first_words(s);
-    if (r->note) note = strdup(r->note);
-    if (r->share == FLAG_ON) share = new_share(token);
-    if (r->folder && r->folder[0]) folder = strdup(r->folder);
-    bool ready = (!r->title || title) && (!r->note || note) && (r->share != FLAG_ON || share) &&
-                 (!r->folder || !r->folder[0] || folder) && event_log_reserve(&s->events, 1) == 0;
-    struct pending *p =
-        ready ? save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1) : NULL;
-    if (!p) {
-        free(title);
+    struct pending *p = save_pending(s, PENDING_UPDATE, r, event_log_seq(&s->events) + 1);
+    if (!p || make_update(s, r, p) < 0) {
         free(sampling);
-        free(note);
-        free(share);
-        free(folder);
+        if (p) pending_drop(&s->pending, p);
         return E_NOMEM;
     }
+    p->sampling = sampling;
     event_log_add(&s->events, EVENT_UPDATED, -1, NULL, service_now_ms(ss));
-    if (title) {
-        p->title = s->rec.title;
-        s->rec.title = title;
+    if (p->title) {
+        char *old = s->rec.title;
+        s->rec.title = p->title;
+        p->title = old;
         s->rec.auto_title = r->title[0] == '\0';
         s->marks |= MARK_TITLE;
     }
-    if (sampling) {
-        p->sampling = s->rec.sampling;
-        s->rec.sampling = sampling;
-        layers_changed(s);
-    }
-    if (note) {
-        p->note = note;
-        p->note_changed = true;
-        save_swap_note(s, p);
-        s->marks |= MARK_NOTE;
-    }
-    if (r->share) {
-        p->share = s->rec.share;
-        p->share_changed = true;
-        memcpy(p->share_token, token, sizeof token);
-        s->rec.share = share;
-    }
-    if (r->folder) {
-        p->folder = s->rec.folder;
-        p->folder_changed = true;
-        s->rec.folder = folder;
-    }
+    if (p->note_changed) s->marks |= MARK_NOTE;
+    save_swap_settings(s, p);
     if (r->cancel_after_ms >= 0) s->rec.cancel_after_ms = r->cancel_after_ms;
     if (r->pinned) s->rec.pinned = r->pinned == FLAG_ON;
     if (r->archived) s->rec.archived = r->archived == FLAG_ON;

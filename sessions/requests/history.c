@@ -75,7 +75,9 @@ static size_t missing_of_outline(const struct session *s, const struct request *
 
 // Lists the turns that the request needs and that are not in memory (list: room for all turns, and one).
 static int missing(const struct session *s, const struct request *r, int64_t *list, size_t *n) {
-    bool busy = session_has_turn(s); // then the head will not be moved
+    bool forks =
+        r->kind == REQUEST_FORK || (r->kind == REQUEST_START && r->start.in == START_OR_FORK);
+    bool busy = session_has_turn(s) && !forks; // then the head will not be moved
     const struct turn *t = session_turn(s, r->turn == TURN_HEAD ? s->head : r->turn);
     switch (r->kind) {
     case REQUEST_GET:
@@ -84,10 +86,8 @@ static int missing(const struct session *s, const struct request *r, int64_t *li
         if (r->after >= 0) *n = missing_since(s, r->after, list);
         return 0;
     case REQUEST_START:
-        return busy && r->start.in != START_OR_FORK ? 0
-                                                    : missing_of_path(s, r->turn, false, list, n);
     case REQUEST_WRITE:
-        return busy ? 0 : missing_of_path(s, r->turn, false, list, n);
+    case REQUEST_FORK:
     case REQUEST_REWIND:
         return busy ? 0 : missing_of_path(s, r->turn, r->leaf, list, n);
     case REQUEST_REGENERATE:
@@ -98,8 +98,6 @@ static int missing(const struct session *s, const struct request *r, int64_t *li
     case REQUEST_OUTLINE:
         *n = missing_of_outline(s, r, list);
         return 0;
-    case REQUEST_FORK:
-        return missing_of_path(s, r->turn, false, list, n);
     default:
         return 0;
     }

@@ -205,31 +205,24 @@ static int submit_to_session(struct sessions *ss, const struct request *r) {
     return rc;
 }
 
+// Those that need no session in memory; NULL: the others.
+static int (*const of_service[REQUEST_SHARED + 1])(struct sessions *ss, const struct request *r) = {
+    [REQUEST_LIST] = listing_start,
+    [REQUEST_MATCH] = match_start,
+    [REQUEST_EXPORT] = transfer_export,
+    [REQUEST_SHARED] = transfer_shared,
+};
+
 void sessions_submit(struct sessions *ss, const struct request *r) {
     service_enter(ss);
     if (ss->touched && ss->depth == 1) service_settle(ss); // clients have read events: room is made
-    switch (r->kind) {
-    case REQUEST_TYPING:
+    if (r->kind == REQUEST_TYPING)
         handle_typing(ss, r);
-        break;
-    case REQUEST_LIST:
-        settle_memory(ss, r, listing_start(ss, r));
-        break;
-    case REQUEST_MATCH:
-        settle_memory(ss, r, match_start(ss, r));
-        break;
-    case REQUEST_EXPORT:
-        settle_memory(ss, r, transfer_export(ss, r));
-        break;
-    case REQUEST_SHARED:
-        settle_memory(ss, r, transfer_shared(ss, r));
-        break;
-    case REQUEST_IMPORT:
+    else if (r->kind == REQUEST_IMPORT)
         transfer_import(ss, r);
-        break;
-    default:
-        settle_memory(ss, r, submit_to_session(ss, r));
-    }
+    else
+        settle_memory(ss, r,
+                      (of_service[r->kind] ? of_service[r->kind] : submit_to_session)(ss, r));
     requests_prepared(ss); // without workers, imports
     service_leave(ss);
 }

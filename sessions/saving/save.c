@@ -271,36 +271,30 @@ static void undo_edit(struct session *s, struct pending *p) {
     turn_free(t);
 }
 
-void save_swap_note(struct session *s, struct pending *p) {
-    char *other = s->rec.note;
-    service_add_bytes(s, -session_bytes(&s->rec));
-    s->rec.note = p->note;
-    p->note = other;
-    service_add_bytes(s, session_bytes(&s->rec));
+static void swap(char **a, char **b) {
+    char *other = *a;
+    *a = *b;
+    *b = other;
+}
+
+void save_swap_settings(struct session *s, struct pending *p) {
+    if (p->sampling) {
+        swap(&p->sampling, &s->rec.sampling);
+        layers_changed(s);
+    }
+    if (p->note_changed) {
+        service_add_bytes(s, -session_bytes(&s->rec));
+        swap(&p->note, &s->rec.note);
+        service_add_bytes(s, session_bytes(&s->rec));
+    }
+    if (p->share_changed) swap(&p->share, &s->rec.share);
+    if (p->folder_changed) swap(&p->folder, &s->rec.folder);
 }
 
 static void undo_settings(struct session *s, struct pending *p) {
     title_restore(s, p);
-    if (p->sampling) {
-        free(s->rec.sampling);
-        s->rec.sampling = p->sampling;
-        p->sampling = NULL;
-        layers_changed(s);
-    }
-    if (p->note_changed) {
-        save_swap_note(s, p);
-        s->marks &= ~(unsigned)MARK_NOTE;
-    }
-    if (p->share_changed) {
-        free(s->rec.share);
-        s->rec.share = p->share;
-        p->share = NULL;
-    }
-    if (p->folder_changed) {
-        free(s->rec.folder);
-        s->rec.folder = p->folder;
-        p->folder = NULL;
-    }
+    save_swap_settings(s, p);
+    if (p->note_changed) s->marks &= ~(unsigned)MARK_NOTE;
     s->rec.pinned = p->pinned;
     s->rec.archived = p->archived;
     s->rec.cancel_after_ms = p->cancel_after_ms;

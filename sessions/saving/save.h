@@ -11,8 +11,8 @@ void save_begin(struct session *s);        // sends what has changed to the stor
 void save_done(struct session *s, const struct store_job *job);
 // Undoes the newest request, which no save has, and frees p.
 void save_undo(struct session *s, struct pending *p);
-// Exchanges the notes of the session and the request.
-void save_swap_note(struct session *s, struct pending *p);
+// Exchanges the settings of the session and of an UPDATE, without the title (title.h).
+void save_swap_settings(struct session *s, struct pending *p);
 // A request that waits for its commit, the newest; `seq` is the event that answers it. NULL: no memory.
 struct pending *save_pending(struct session *s, enum pending_kind kind, const struct request *r,
                              int64_t seq);

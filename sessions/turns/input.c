@@ -192,7 +192,6 @@ int input_full(const struct session *s, const char *what, int64_t n, bool at_lea
 
 int input_check(const struct session *s, const struct turn_input *in, struct err *err) {
     const struct served_model *m = service_model(s);
-    if (!m) return input_no_model(s, err);
     if (in->kind == INPUT_IDS) return check_ids(s, in, err);
     if (in->kind == INPUT_CONTINUE) return 0;
     if (input_is_given(in)) return check_ids(s, in, err);
@@ -216,9 +215,7 @@ int input_make(const struct session *s, struct turn *t, struct err *err) {
     struct input_source source = input_source_of(s, &in, r->parent);
     if (input_suits(&t->input, &source)) return 0;
     input_ids_release(&t->input);
-    const struct served_model *m = service_model(s);
-    if (!m) return input_no_model(s, err);
-    return input_encode(m->engine, &source, &t->input, err);
+    return input_encode(service_model(s)->engine, &source, &t->input, err);
 }
 
 int input_check_room(const struct session *s, const struct turn *t, size_t n, struct err *err) {

@@ -34,7 +34,7 @@ void input_ids_release(struct input_ids *made);
 
 // E_UNSUPPORTED, with a sentence: the session's model is not served.
 int input_no_model(const struct session *s, struct err *err);
-// The checks return 0, or E_* with a sentence for the client.
+// The checks return 0, or E_* with a sentence for the client. input_check and input_make: the session's model is served.
 int input_check(const struct session *s, const struct turn_input *in, struct err *err);
 // Makes t->input, the ids that continue the present log, unless it has them already.
 int input_make(const struct session *s, struct turn *t, struct err *err);

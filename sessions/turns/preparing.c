@@ -135,11 +135,6 @@ static struct preparation *prepare_input(struct session *s, const struct turn_in
     struct preparation *p = preparation_new(s->service, err);
     if (!p) return NULL;
     p->model = placement_keep(service_model(s));
-    if (!p->model) {
-        preparing_free(p);
-        input_no_model(s, err);
-        return NULL;
-    }
     p->key = s->rec.key;
     p->turn = turn;
     p->grammar = grammar_text_hold(grammar);

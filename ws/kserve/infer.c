@@ -315,12 +315,10 @@ static bool taken(struct infer *i, int rc) {
 
 static void take_end(struct infer *i, struct infer_turn *t, const struct turn_view *v) {
     t->state = ROW_ENDED;
-    if (v->error_code || i->code) {
-        if (v->error_code)
-            fail(i, kserve_code_of_session(v->error_code),
-                 v->error_message ? v->error_message : "the turn failed");
-        return;
-    }
+    if (v->error_code)
+        fail(i, kserve_code_of_session(v->error_code),
+             v->error_message ? v->error_message : "the turn failed");
+    if (i->code) return;
     const char *reason = v->finish_reason ? v->finish_reason : "";
     if (strcmp(reason, "eos") != 0 && strcmp(reason, "length") != 0 &&
         strcmp(reason, "stop") != 0) {
