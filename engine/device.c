@@ -237,32 +237,43 @@ static bool is_router(const struct model_config *mc, const struct tensor *t) {
     return is_named(t, names->router) || is_named(t, names->shared_switch);
 }
 
-// Whether all matrices of the folder are bf16 or of few bits, but for routers. Integers and bytes are masks and so on.
-// model_load reports a folder that cannot be read.
-static bool matrices_suit_bf16(const struct model_config *mc, const char *model_dir) {
+// Which matrices a folder has, but for routers. Integers and bytes are masks and so on.
+struct matrices {
+    bool f32, f16, bf16, few_bits, eight_bits;
+};
+
+// model_load reports a folder that cannot be read; it has none here.
+static struct matrices matrices_of(const struct model_config *mc, const char *model_dir) {
     struct checkpoint *cp;
     struct err why = {0};
-    bool any = false, other = false;
-    if (checkpoint_open(&cp, model_dir, &why) < 0) return false;
+    struct matrices m = {0};
+    if (checkpoint_open(&cp, model_dir, &why) < 0) return m;
     for (size_t i = 0; i < checkpoint_count(cp); i++) {
         const struct tensor *t = checkpoint_at(cp, i);
         struct group_format few;
         if (t->n_dims < 2 || (t->dtype == DTYPE_F32 && is_router(mc, t))) continue;
-        const bool few_bits = checkpoint_groups(cp, t, &few);
-        any = any || few_bits || t->dtype == DTYPE_BF16;
-        if (few_bits) continue; // shown as F32
-        other = other || t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_I8 ||
-                t->dtype == DTYPE_F8_E4M3;
+        if (checkpoint_groups(cp, t, &few))
+            m.few_bits = true; // shown as F32
+        else if (t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3)
+            m.eight_bits = true;
+        else
+            m.f32 |= t->dtype == DTYPE_F32, m.f16 |= t->dtype == DTYPE_F16,
+                m.bf16 |= t->dtype == DTYPE_BF16;
     }
     checkpoint_close(cp);
-    return any && !other;
+    return m;
 }
 
 void device_fit(struct device_options *o, const struct model_config *mc, const char *model_dir,
                 enum weight_format weights) {
+    const struct matrices m = matrices_of(mc, model_dir);
+    const bool quantised = m.few_bits || m.eight_bits;
     o->model_dtype = mc->dtype;
-    o->bf16_matrices =
-        weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && matrices_suit_bf16(mc, model_dir);
+    // A GGUF file of few bits names no dtype, and a folder need not.
+    if (mc->dtype == DTYPE_F32 && !m.f32 && (quantised || m.f16 || m.bf16))
+        o->model_dtype = m.f16 ? DTYPE_F16 : DTYPE_BF16;
+    o->bf16_matrices = weights == WEIGHTS_OWN && !mc->int8 && !mc->fp8 && (m.bf16 || m.few_bits) &&
+                       !m.f32 && !m.f16 && !m.eight_bits;
 }
 
 int device_open(struct backend **out, const struct device_options *o, struct err *err) {

@@ -9,7 +9,8 @@ struct device_options {
     int n_threads;             // of the CPU
     const char *compute_dtype; // "auto", "f32", "bf16", and on a GPU "f16". NULL: "auto" on a GPU,
                                // "f32" on the CPU
-    enum dtype model_dtype;    // the model's; "auto" on a GPU
+    // "auto" on a GPU: the model's, or, where that is F32 and no matrix but a router is, BF16 or F16 as the matrices are.
+    enum dtype model_dtype;
     // All are bf16 or of few bits, but for routers: then "auto" is bf16 on a CPU that multiplies bf16.
     bool bf16_matrices;
     bool deterministic;   // of a GPU

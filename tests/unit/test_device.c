@@ -153,13 +153,16 @@ static void write_experts(enum dtype router, enum dtype keys) {
     assert_int_equal(safetensors_finish(w, &err), 0);
 }
 
-static bool fits_bf16(void) {
+static struct device_options fitted(const char *path) {
     struct device_options o = {0};
     struct model_config mc;
     struct err err = {0};
-    if (model_config_load(&mc, dir.path, &err) < 0) fail_msg("%s", err.text);
-    device_fit(&o, &mc, dir.path, WEIGHTS_OWN);
-    return o.bf16_matrices;
+    if (model_config_load(&mc, path, &err) < 0) fail_msg("%s", err.text);
+    device_fit(&o, &mc, path, WEIGHTS_OWN);
+    return o;
+}
+static bool fits_bf16(void) {
+    return fitted(dir.path).bf16_matrices;
 }
 
 // A router in F32 leaves a model one of bf16; another matrix of a router's shape does not.
@@ -168,22 +171,23 @@ static void routers_are_known_by_name(void **state) {
     assert_true(fits_bf16());
     write_experts(DTYPE_F32, DTYPE_BF16);
     assert_true(fits_bf16());
+    assert_int_equal(fitted(dir.path).model_dtype, DTYPE_BF16); // the folder names none
     write_experts(DTYPE_BF16, DTYPE_F32);
     assert_false(fits_bf16());
+    assert_int_equal(fitted(dir.path).model_dtype, DTYPE_F32);
 }
 
-// Matrices of few bits, which a checkpoint shows as F32, multiply x in 8 bits where bf16 matrices multiply x in bf16.
+// Matrices of few bits, which a checkpoint shows as F32, multiply x in 8 bits where bf16 matrices multiply x in bf16; on a
+// GPU such a model is one of bf16, though its file names no dtype.
 static void few_bits_count_as_bf16(void **state) {
-    static const char *const files[] = {"tests/fixtures/quantised/llama_q4_0.gguf",
-                                        "tests/fixtures/quantised/llama_f16.gguf"};
-    for (int i = 0; i < 2; i++) {
-        struct device_options o = {0};
-        struct model_config mc;
-        struct err err = {0};
-        if (model_config_load(&mc, files[i], &err) < 0) fail_msg("%s", err.text);
-        device_fit(&o, &mc, files[i], WEIGHTS_OWN);
-        assert_int_equal(o.bf16_matrices, i == 0);
-    }
+    const struct device_options few = fitted("tests/fixtures/quantised/llama_q4_0.gguf"),
+                                eight = fitted("tests/fixtures/quantised/llama_q8_0.gguf"),
+                                half = fitted("tests/fixtures/quantised/llama_f16.gguf");
+    assert_true(few.bf16_matrices);
+    assert_false(half.bf16_matrices);
+    assert_int_equal(few.model_dtype, DTYPE_BF16);
+    assert_int_equal(eight.model_dtype, DTYPE_BF16);
+    assert_int_equal(half.model_dtype, DTYPE_F16);
 }
 
 int main(void) {
