@@ -38,7 +38,7 @@ struct engine_options {
     const char *chat_template; // NULL: the model's own; else a built-in form's name or a file
     const char *device;        // "auto", "cpu", "cuda" or "cuda:N" (engine/device.h)
     const char *isa;           // of the CPU: NULL or "auto"
-    // "f32", "bf16", on a GPU "f16", or "auto". "auto" on a GPU is the model's own format. On the CPU
+    // "f32", "bf16", on a GPU "f16", or "auto". "auto" on a GPU is the model's own format (device.h). On the CPU
     // it is bf16 if all matrices are in bf16, weight_format keeps them so and the processor
     // multiplies bf16; else f32. NULL: "auto" on a GPU; on the CPU f32, the references' format.
     const char *compute_dtype;

@@ -24,12 +24,11 @@ static const struct config_key keys[] = {
          "instances spread over the GPUs."),
     TEXT("engine", compute_dtype, "auto", "DTYPE",
          "Number format of the computation: f32, bf16, f16 (GPU only) or auto: on a GPU the "
-         "model's own; on the CPU bf16 if all matrices are bf16 or of few bits and the processor "
-         "has AVX512-BF16 or AMX, else f32. bf16 on the CPU rounds the input of each product, to "
-         "bf16 with bf16 weights, to 8 bits in blocks of 32 with weights of 2 to 6 bits, which is "
-         "up "
-         "to twice as fast with many rows; `parley score --compare-compute bf16` measures the "
-         "loss of accuracy."),
+         "model's own, bf16 for one of few bits; on the CPU bf16 if all matrices are bf16 or of "
+         "few bits and the processor has AVX512-BF16 or AMX, else f32. bf16 on the CPU rounds the "
+         "input of each product, to bf16 with bf16 weights, to 8 bits in blocks of 32 with weights "
+         "of 2 to 6 bits, which is up to twice as fast with many rows; `parley score "
+         "--compare-compute bf16` measures the loss of accuracy."),
     BOOL("engine", deterministic, "off",
          "On a GPU, compute the same bits for the same log and seed regardless of the batch; "
          "slower. The CPU always does."),
