@@ -78,6 +78,7 @@ static int (*const handlers[])(struct session *s, const struct request *r) = {
     [REQUEST_WRITE] = write_start,
 };
 
+static const struct err absent = {.code = E_NOTFOUND};
 static void run_orphans(struct session *orphaned, const struct err *err);
 
 // --- a turn in a session of its own ---
@@ -246,16 +247,18 @@ static void run_deferred(struct session *s) {
 
 static int run_orphan(struct sessions *ss, const struct request *r, const struct err *err) {
     struct session *s = service_find(ss, r->owner, r->session);
-    bool on_disk = err && err->code == E_EXISTS;
+    bool missing = err && err->code == E_NOTFOUND;
     if (err && err->code == E_CORRUPT && r->kind == REQUEST_CLOSE && r->close.delete_it)
         return closing_delete_unread(ss, r);
     if (err && err->code == E_NOMEM) return E_NOMEM;
-    if (err && !on_disk) return refuse(ss, r, "store_failed", "%s", err->text);
+    if (err && !missing) return refuse(ss, r, "store_failed", "%s", err->text);
     if (s) return run_or_defer(s, r);
     if (opens(r)) return open_new(ss, r);
-    return on_disk ? load(ss, NULL, r) : refuse_not_found(ss, r);
+    return missing ? refuse_not_found(ss, r) : load(ss, NULL, r);
 }
 
+// Runs the requests that waited for a session that is gone. err: why the session was not read, or E_NOTFOUND: the disk has
+// no session of that id; NULL: the disk may have one, which the id of a new session hid.
 static void run_orphans(struct session *orphaned, const struct err *err) {
     struct sessions *ss = orphaned->service;
     struct request *list = take_deferred(orphaned);
@@ -269,15 +272,29 @@ static void run_orphans(struct session *orphaned, const struct err *err) {
 
 // --- the store's answers -----------------------------------------------------
 
+// The first turn of a fork that could not be saved, while a worker makes the turn's input.
+static void refuse_preparing(struct session *s, const struct store_job *job) {
+    struct request *r = s->preparing;
+    if (!r) return;
+    preparing_forget(s->preparation);
+    s->preparing = NULL;
+    s->preparation = NULL;
+    r->client = clients_resume(s->service, r->client);
+    refuse(s->service, r, save_refusal(job->rc), "%s", job->err.text);
+    request_free(r);
+}
+
 void requests_saved(struct sessions *ss, struct store_job *job) {
     struct session *s = service_find_key(ss, job->key);
     if (!s) return;
     bool opening = s->life == LIFE_OPENING, erasing = s->n_erased > 0;
     save_done(s, job);
-    if (opening && s->life == LIFE_GONE)
-        run_orphans(s, job->rc == E_EXISTS ? &job->err : NULL);
-    else if (opening || (erasing && s->n_erased == 0))
+    if (opening && s->life == LIFE_GONE) {
+        refuse_preparing(s, job);
+        run_orphans(s, NULL);
+    } else if (opening || (erasing && s->n_erased == 0)) {
         run_deferred(s);
+    }
 }
 
 void requests_deleted(struct sessions *ss, struct store_job *job) {
@@ -285,7 +302,7 @@ void requests_deleted(struct sessions *ss, struct store_job *job) {
     if (!s) return;
     closing_delete_done(s, job);
     if (s->life == LIFE_GONE)
-        run_orphans(s, NULL);
+        run_orphans(s, &absent);
     else
         run_deferred(s);
 }
@@ -319,7 +336,7 @@ void requests_loaded(struct sessions *ss, struct store_job *job) {
     }
     if (rc != E_NOTFOUND) log_error("session.load", "session=%s error=%s", job->id, err_name(rc));
     if (rc != E_NOTFOUND && (job->rc == 0 || rc == E_NOMEM)) err_set(&job->err, rc, "%s", damaged);
-    run_orphans(s, rc == E_NOTFOUND ? NULL : &job->err);
+    run_orphans(s, rc == E_NOTFOUND ? &absent : &job->err);
     not_loaded(s, rc);
 }
 

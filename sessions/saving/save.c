@@ -341,6 +341,12 @@ void save_undo(struct session *s, struct pending *p) {
     pending_free(p);
 }
 
+const char *save_refusal(int rc) {
+    return rc == E_EXISTS     ? "session_exists"
+           : rc == E_NOTFOUND ? "session_not_found" // the session to copy
+                              : "store_failed";
+}
+
 // Undoes the newest request first: each undo finds the session as its request had left it.
 static void take_back(struct session *s, const struct store_job *job) {
     struct pending *answers = NULL, *p, *before;
@@ -353,13 +359,10 @@ static void take_back(struct session *s, const struct store_job *job) {
         undo(s, p);
         DL_PREPEND(answers, p);
     }
-    const char *code = job->rc == E_EXISTS     ? "session_exists"
-                       : job->rc == E_NOTFOUND ? "session_not_found" // the session to copy
-                                               : "store_failed";
     while ((p = answers)) {
         DL_DELETE(answers, p);
         struct asker to = {.client = p->client, .request_id = p->request_id, .session = s->rec.id};
-        answer_fail(s->service, &to, code, "%s", job->err.text);
+        answer_fail(s->service, &to, save_refusal(job->rc), "%s", job->err.text);
         pending_free(p);
     }
 }

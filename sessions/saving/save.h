@@ -9,6 +9,8 @@ bool save_is_due(const struct session *s); // its time has come, and no other sa
 void save_begin(struct session *s);        // sends what has changed to the store
 // The store's answer: commits or undoes the requests of the save. GONE: the session's opening was refused.
 void save_done(struct session *s, const struct store_job *job);
+// The code of the answer to a request whose save was refused with this E_*; static.
+const char *save_refusal(int rc);
 // Undoes the newest request, which no save has, and frees p.
 void save_undo(struct session *s, struct pending *p);
 // Exchanges the settings of the session and of an UPDATE, without the title (title.h).

@@ -255,7 +255,7 @@ static bool refused(struct session *s, const struct request *r) {
     bool busy = session_is_busy(s);
     const struct prompt *table;
     struct err err = {0};
-    if (s->awaits_turn && r->client == CLIENT_GONE)
+    if (s->awaits_turn && r->start.in != START_HERE && r->client == CLIENT_GONE)
         refuse(ss, r, "cancelled", "the client left before its turn began");
     else if (s->rec.closed_ms || session_is_closing(s))
         refuse(ss, r, "session_closed", "the session is closed: it can be read, not continued");

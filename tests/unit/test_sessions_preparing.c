@@ -12,9 +12,10 @@ static char words[LONG + 1];
 
 static void woken(void *ctx) {}
 
-static void setup_with(size_t capacity) {
+static void setup_at(const char *path, size_t capacity) {
     struct err err = {0};
-    fx_settings(":memory:");
+    fx_settings(path);
+    if (path[0] == '/') fx_remove_files();
     fake.info.max_session_len = 16000;
     if (workers_open(&pool, 2, capacity, woken, NULL, &err) < 0) fail_msg("%s", err.text);
     fx.o.workers = pool;
@@ -23,8 +24,17 @@ static void setup_with(size_t capacity) {
     fx_open_session(1, "s");
     fx.n_answers = 0;
 }
+static void setup_with(size_t capacity) {
+    setup_at(":memory:", capacity);
+}
 static int setup(void **state) {
     setup_with(64);
+    return 0;
+}
+static int setup_file(void **state) {
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/parley-test-%ld.db", (long)getpid());
+    setup_at(path, 64);
     return 0;
 }
 static int teardown(void **state) {
@@ -304,6 +314,25 @@ static void a_client_that_left_keeps_its_turn(void **state) {
     assert_null(fx.ss->clients);
 }
 
+// A turn before it was refused.
+static void a_client_that_left_keeps_its_second_attempt(void **state) {
+    char much[3 * LONG + 1];
+    memset(much, 'a', sizeof much - 1);
+    much[sizeof much - 1] = '\0';
+    fx_start_in(1, "s", START_HERE, TURN_HEAD, much);
+    arrive();
+    fx_expect_error("session_full");
+    fx_start_in(1, "s", START_HERE, TURN_HEAD, words);
+    fx_settle();
+    sessions_client_gone(fx.ss, 1);
+    arrive();
+    fx_run();
+    const struct seen_answer *a = fx_get(2, "s");
+    assert_int_equal(a->kind, ANSWER_STATE);
+    assert_int_equal(a->n_turns, 1);
+    assert_string_equal(a->turns[0].finish, "eos");
+}
+
 // --- a turn in a session of its own ---
 
 static void start_new(void) {
@@ -366,6 +395,41 @@ static void a_prepared_turn_that_is_refused_leaves_no_new_session(void **state) 
     assert_string_equal(fx_answer_to("get")->code, "session_not_found");
     assert_null(fx_session("new"));
     fake.submit_rc = 0;
+}
+
+// While "s" is only on the disk, a new session of that name is refused with its turn. Requests that waited for the turn find
+// the session that there is.
+static void requests_behind_a_refused_first_turn_find_the_session_on_disk(void **state) {
+    fx_turn(1, "s", "hello");
+    fx_shut_down();
+    fake.info.max_session_len = 16000;
+    fx_open();
+    fake.submit_rc = E_BUSY;
+    fx_start_in(2, "s", START_IN_NEW, TURN_HEAD, words);
+    fx_settle();
+    struct request r = fx_request(3, "get");
+    ask_get(fx.ss, &r, "s", false, 0, -1);
+    arrive();
+    assert_string_equal(fx_answer_to("start")->code, "overloaded");
+    assert_int_equal(fx_answer_to("get")->kind, ANSWER_STATE);
+    assert_int_equal(fx_answer_to("get")->n_turns, 1);
+    fake.submit_rc = 0;
+}
+
+static void a_fork_that_cannot_be_saved_refuses_its_turn(void **state) {
+    say("hello", "q1", false);
+    fx_run();
+    say("runs", "q2", false);
+    fx_disk_full(true);
+    fx_start_in(2, "s", START_OR_FORK, 0, words);
+    fx_settle();
+    arrive();
+    fx_disk_full(false);
+    assert_string_equal(fx_answer_to("start")->code, "store_failed");
+    fx_run();
+    assert_int_equal(fx_list(NULL, 0, NULL)->n_sessions, 1);
+    sessions_client_gone(fx.ss, 2);
+    assert_null(fx.ss->clients->hh.next); // client 1 alone
 }
 
 static void a_deletion_ends_the_first_turn_of_a_new_session(void **state) {
@@ -497,6 +561,7 @@ static void an_import_is_read_by_a_worker(void **state) {
 
 int main(void) {
 #define PREPARING(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define PREPARING_FILE(test) cmocka_unit_test_setup_teardown(test, setup_file, teardown)
     const struct CMUnitTest tests[] = {
         PREPARING(the_log_is_the_same_as_without_workers),
         PREPARING(requests_keep_their_order),
@@ -513,10 +578,13 @@ int main(void) {
         PREPARING(a_close_ends_it),
         PREPARING(a_deletion_ends_it),
         PREPARING(a_client_that_left_keeps_its_turn),
+        PREPARING(a_client_that_left_keeps_its_second_attempt),
         PREPARING(a_new_session_is_saved_with_its_prepared_turn),
         PREPARING(a_fork_is_saved_before_its_prepared_turn),
         PREPARING(a_client_that_left_keeps_no_new_session),
         PREPARING(a_prepared_turn_that_is_refused_leaves_no_new_session),
+        PREPARING_FILE(requests_behind_a_refused_first_turn_find_the_session_on_disk),
+        PREPARING_FILE(a_fork_that_cannot_be_saved_refuses_its_turn),
         PREPARING(a_deletion_ends_the_first_turn_of_a_new_session),
         PREPARING(a_model_that_is_unloaded_meanwhile_is_named),
         PREPARING(a_shutdown_saves_no_session_without_its_turn),
