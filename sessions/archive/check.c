@@ -247,7 +247,8 @@ static int check_done(struct numbering *n, const struct turn_record *t,
     return 0;
 }
 
-// A rewind moves the head, and so does a turn's first event.
+// A rewind moves the head, and so does a turn's first event. That of a deleted turn is lost: its end, the only event that
+// stays, may come before its parent's, and its deletion moved the head away from it.
 static int check_head(struct numbering *n, const struct event_record *e, size_t i,
                       struct err *err) {
     const struct turn_record *t = turn_of(n->s, e->turn);
@@ -255,7 +256,7 @@ static int check_head(struct numbering *n, const struct event_record *e, size_t 
         n->head = e->turn;
         return 0;
     }
-    if (!t || e->kind == EVENT_LOST || t->seq_first != e->seq) return 0;
+    if (!t || e->kind == EVENT_LOST || t->seq_first != e->seq || turn_was_erased(t)) return 0;
     if (t->parent != n->head)
         return err_set(err, E_CORRUPT,
                        EVENT "kind: turn %" PRId64 " cannot follow turn %" PRId64 " there", i,

@@ -349,11 +349,33 @@ static void a_file_cut_short(void **state) {
     teardown();
 }
 
+// A queued turn was cancelled before the turn that it followed ended; then both were deleted.
+static void deleted_turns_may_have_ended_in_any_order(void **state) {
+    setup();
+    fx_open();
+    fx_follower(1, "s")->last = -1;
+    fx_start(1, "s", "runs");
+    fx_start_with(1, "s", "waits", NULL, true, "q3");
+    fx_settle();
+    fx_cancel(1, "s", 5);
+    fx_run();
+    struct request r = fx_request(1, "erase");
+    ask_for(fx.ss, &r, REQUEST_ERASE, "s", 4);
+    fx_settle();
+    assert_int_equal(fx_session("s")->head, 3);
+    assert_true(turn_was_erased(&fx_session("s")->turns[5]->rec));
+    fx_turn(1, "s", "behind them");
+    fx_shut_down();
+    expect_sound();
+    teardown();
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_file_cut_short),
         cmocka_unit_test(a_sound_database_has_no_faults),
         cmocka_unit_test(it_looks_while_a_server_runs_and_repairs_only_without),
+        cmocka_unit_test(deleted_turns_may_have_ended_in_any_order),
         cmocka_unit_test(damaged_sessions_are_found_and_repaired),
         cmocka_unit_test(no_number_means_two_things),
         cmocka_unit_test(rows_of_nothing_and_the_index_of_words),
