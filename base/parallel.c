@@ -4,7 +4,7 @@
 #include "base/thread.h"
 #include <stdbool.h>
 
-enum { MOST = 8 };
+enum { MOST = 16 };
 
 struct range {
     pthread_t thread;

@@ -24,6 +24,26 @@ static void halves(uint8_t *codes, const uint8_t *q) { // 32 values in 16 bytes
     }
 }
 
+// Loops over 32 bytes without a division become vector code.
+static void halves_apart(uint8_t *restrict codes, const uint8_t *restrict q) { // 64 in 32 bytes
+    for (int l = 0; l < 32; l++) {
+        codes[l] = q[l] & 15;
+        codes[l + 32] = q[l] >> 4;
+    }
+}
+
+static void quarters(uint8_t *restrict codes, const uint8_t *restrict q) { // 256 in 64 bytes
+    for (int part = 0; part < 2; part++, q += 32)
+        for (int shift = 0; shift < 8; shift += 2, codes += 32)
+            for (int l = 0; l < 32; l++) codes[l] = q[l] >> shift & 3;
+}
+
+// One more bit for 256 codes: bit i of byte l is that of code 32 i + l.
+static void one_more(uint8_t *restrict codes, const uint8_t *restrict high, int at) {
+    for (int group = 0; group < 8; group++, codes += 32)
+        for (int l = 0; l < 32; l++) codes[l] |= (uint8_t)((high[l] >> group & 1) << at);
+}
+
 static void fifth_bits(uint8_t *codes, const uint8_t *b) {
     const uint32_t bits = b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     for (int j = 0; j < 32; j++) codes[j] |= (uint8_t)((bits >> j & 1) << 4);
@@ -66,27 +86,24 @@ static void put_mxfp4(const uint8_t *b, const struct at *to) {
 }
 
 static void put_q2_k(const uint8_t *b, const struct at *to) {
-    const uint8_t *q = b + 16;
     *to->super = u16_at(b + 80);
     *to->min_super = u16_at(b + 82);
     for (int g = 0; g < 16; g++) {
         to->subs[g] = b[g] & 15;
         to->zeros[g] = b[g] >> 4;
     }
-    for (int i = 0; i < VALUES; i++)
-        to->codes[i] = q[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+    quarters(to->codes, b + 16);
 }
 
 static void put_q3_k(const uint8_t *b, const struct at *to) {
-    const uint8_t *high = b, *q = b + 32, *s = b + 96;
+    const uint8_t *s = b + 96;
     *to->super = u16_at(b + 108);
     for (int j = 0; j < 16; j++) {
         int low = j < 8 ? s[j] & 15 : s[j - 8] >> 4;
         to->subs[j] = (int8_t)((low | (s[8 + j % 4] >> (2 * (j / 4)) & 3) << 4) - 32);
     }
-    for (int i = 0; i < VALUES; i++)
-        to->codes[i] = (uint8_t)((q[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3) |
-                                 (high[i % 32] >> (i / 32) & 1) << 2);
+    quarters(to->codes, b + 32);
+    one_more(to->codes, b, 2);
 }
 
 static void put_45(const uint8_t *b, const uint8_t *q, const uint8_t *high, const struct at *to) {
@@ -97,11 +114,8 @@ static void put_45(const uint8_t *b, const uint8_t *q, const uint8_t *high, cons
         to->subs[j] = (int8_t)(j < 4 ? s[j] & 63 : (s[j + 4] & 15) | s[j - 4] >> 6 << 4);
         to->zeros[j] = (uint8_t)(j < 4 ? s[j + 4] & 63 : s[j + 4] >> 4 | s[j] >> 6 << 4);
     }
-    for (int i = 0; i < VALUES; i++) {
-        const int group = i / 32, l = i % 32;
-        to->codes[i] = (uint8_t)(q[group / 2 * 32 + l] >> (group % 2 * 4) & 15);
-        if (high) to->codes[i] |= (uint8_t)((high[l] >> group & 1) << 4);
-    }
+    for (int i = 0; i < 4; i++) halves_apart(to->codes + 64 * i, q + 32 * i);
+    if (high) one_more(to->codes, high, 4);
 }
 
 static void put_q4_k(const uint8_t *b, const struct at *to) {
@@ -113,13 +127,17 @@ static void put_q5_k(const uint8_t *b, const struct at *to) {
 }
 
 static void put_q6_k(const uint8_t *b, const struct at *to) {
+    uint8_t *restrict codes = to->codes;
     *to->super = u16_at(b + 208);
     memcpy(to->subs, b + 192, 16);
-    for (int i = 0; i < VALUES; i++) {
-        const int part = i / 128, r = i % 128;
-        const int four = b[part * 64 + r % 64] >> (r / 64 * 4) & 15;
-        const int two = b[128 + part * 32 + r % 32] >> (r / 32 * 2) & 3;
-        to->codes[i] = (uint8_t)(four | two << 4);
+    for (int part = 0; part < 2; part++, codes += 128) {
+        const uint8_t *restrict four = b + part * 64, *restrict two = b + 128 + part * 32;
+        for (int l = 0; l < 32; l++) {
+            codes[l] = (uint8_t)((four[l] & 15) | (two[l] & 3) << 4);
+            codes[l + 32] = (uint8_t)((four[l + 32] & 15) | (two[l] >> 2 & 3) << 4);
+            codes[l + 64] = (uint8_t)(four[l] >> 4 | (two[l] >> 4 & 3) << 4);
+            codes[l + 96] = (uint8_t)(four[l + 32] >> 4 | two[l] >> 6 << 4);
+        }
     }
 }
 
@@ -151,8 +169,7 @@ static void put_tq1_0(const uint8_t *b, const struct at *to) {
 
 static void put_tq2_0(const uint8_t *b, const struct at *to) {
     to->scales[0] = u16_at(b + 64);
-    for (int i = 0; i < VALUES; i++)
-        to->codes[i] = b[i / 128 * 32 + i % 32] >> (i / 32 % 4 * 2) & 3;
+    quarters(to->codes, b);
 }
 
 static void nvfp4_put(const uint8_t *b, uint8_t *codes, float *scales) {

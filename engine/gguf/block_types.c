@@ -168,11 +168,14 @@ static void decode_q5_k(float *out, const uint8_t *b) {
 static void decode_q6_k(float *out, const uint8_t *b) {
     const uint8_t *low = b, *high = b + 128;
     const float d = half_at(b + 208);
-    for (int i = 0; i < 256; i++) {
-        int part = i / 128, r = i % 128; // of a part: values r and r + 64 share a byte of low
-        int four = low[part * 64 + r % 64] >> (r / 64 * 4) & 15;
-        int two = high[part * 32 + r % 32] >> (r / 32 * 2) & 3;
-        out[i] = d * (float)(int8_t)b[192 + i / 16] * (float)((four | two << 4) - 32);
+    for (int g = 0; g < 16; g++) { // a part of 128 values: r and r + 64 share a byte of low
+        const int part = g / 8, r = g % 8 * 16;
+        const uint8_t *four = low + part * 64 + r % 64, *two = high + part * 32 + r % 32;
+        const float by = d * (float)(int8_t)b[192 + g];
+        for (int l = 0; l < 16; l++)
+            *out++ =
+                by *
+                (float)(((four[l] >> (r / 64 * 4) & 15) | (two[l] >> (r / 32 * 2) & 3) << 4) - 32);
     }
 }
 
@@ -220,6 +223,15 @@ int tq1_0_code(const uint8_t *b, int i) {
 static void decode_tq1_0(float *out, const uint8_t *b) {
     const float d = half_at(b + 52);
     for (int i = 0; i < 256; i++) out[i] = (float)(tq1_0_code(b, i) - 1) * d;
+}
+
+bool block_values_finite(const float *values, int64_t n) {
+    uint32_t other = 0, u;
+    for (int64_t i = 0; i < n; i++) { // as integers, without a branch: vector code
+        memcpy(&u, values + i, sizeof u);
+        other |= (u & 0x7f800000) == 0x7f800000;
+    }
+    return !other;
 }
 
 // --- the table ---

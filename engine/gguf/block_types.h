@@ -2,6 +2,7 @@
 // integers with one or two scales. Layouts: ggml's ggml-common.h; decoding is exact in F32, with the
 // products in the order that ggml has them, so both read the same bits.
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 
 #define BLOCK_MAX_VALUES 256
@@ -19,6 +20,7 @@ struct block_type {
 float nvfp4_half_scale(const uint8_t *block, int g);
 // The code 0, 1 or 2 of value i of a block of TQ1_0: -1, 0 or 1 times its scale.
 int tq1_0_code(const uint8_t *block, int i);
+bool block_values_finite(const float *values, int64_t n);
 // NULL: unknown, or known to hold nothing that weights are.
 const struct block_type *block_type_find(uint32_t id);
 // What ggml calls a type that block_type_find does not know; NULL: ggml does not know it either.

@@ -1,6 +1,7 @@
 // See gguf_tensors.h.
 #include "engine/model/gguf_tensors.h"
 #include "base/json.h"
+#include "base/parallel.h"
 #include "engine/gguf/block_groups.h"
 #include "engine/gguf/gguf_arch.h"
 #include <math.h>
@@ -379,29 +380,35 @@ static int64_t stored_row(const struct source *s, int64_t r) {
     return r - in_head + in_head % half * 2 + in_head / half;
 }
 
+static int no_number(const struct source *s, struct err *err) {
+    return err_set(err, E_FORMAT, "the tensor '%s' holds a value that is infinite or no number",
+                   s->from->name);
+}
+
 // Values [first, first + n) of a stored row, which takes row_values, as F32.
 static int read_values(const struct gguf_tensors *c, const struct source *s, int64_t row,
                        int64_t row_values, int64_t first, int64_t n, float *out, struct err *err) {
-    enum { BLOCKS = 64 };
     const struct block_type *type = s->from->type;
-    uint8_t stored[BLOCKS * 256];
-    float values[BLOCK_MAX_VALUES];
-    const int64_t row_blocks = row_values / type->values, end = first + n;
-    for (int64_t b = first / type->values; b * type->values < end; b += BLOCKS) {
+    uint8_t stored[1 << 14];
+    float part[BLOCK_MAX_VALUES];
+    const int64_t most = (int64_t)sizeof stored / type->bytes,
+                  row_blocks = row_values / type->values, end = first + n;
+    for (int64_t b = first / type->values; b * type->values < end; b += most) {
         int64_t last = (end + type->values - 1) / type->values;
-        int64_t blocks = last - b < BLOCKS ? last - b : BLOCKS;
+        int64_t blocks = last - b < most ? last - b : most;
         TRY(gguf_read(c->g, s->from, (uint64_t)(row * row_blocks + b) * (uint64_t)type->bytes,
                       stored, (size_t)(blocks * type->bytes), err));
         for (int64_t i = 0; i < blocks; i++) {
             const int64_t at = (b + i) * type->values;
+            const int64_t from = at < first ? first - at : 0;
+            const int64_t here = (at + type->values < end ? type->values : end - at) - from;
+            float *values = here == type->values ? out + (at - first) : part;
             type->decode(values, stored + i * type->bytes);
-            for (int64_t k = at < first ? first - at : 0; k < type->values && at + k < end; k++) {
-                if (!isfinite(values[k]) && type->values > 1)
-                    return err_set(err, E_FORMAT,
-                                   "the tensor '%s' holds a value that is infinite or no number",
-                                   s->from->name);
-                out[at + k - first] = values[k];
-            }
+            if (type->values > 1 &&
+                !block_values_finite(values + (values == part ? from : 0), here))
+                return no_number(s, err);
+            if (values == part)
+                memcpy(out + (at + from - first), part + from, (size_t)here * sizeof *out);
         }
     }
     return 0;
@@ -411,8 +418,7 @@ static int read_values(const struct gguf_tensors *c, const struct source *s, int
 static int read_row(const struct gguf_tensors *c, const struct gguf_tensor *from, int64_t row,
                     float *out, struct err *err) {
     const int64_t n = from->shape[from->n_dims - 1];
-    const struct source s = {.from = from};
-    return read_values(c, &s, row, n, 0, n, out, err);
+    return read_values(c, &(struct source){.from = from}, row, n, 0, n, out, err);
 }
 
 // Rows [first, first + n) of latent attention's matrix: of each head the keys' rows, then the values'.
@@ -463,18 +469,44 @@ static int read_piece(const struct gguf_tensors *c, const struct tensor *t, cons
         return gguf_read(c->g, s->from, (uint64_t)row * (uint64_t)row_values * size + from, out, n,
                          err);
     while (n > 0) { // by pieces that end with a value, since a read may begin within one
-        float values[512];
-        const size_t skip = from % size, room = sizeof values - skip, here = n < room ? n : room;
+        float some[512];
+        const bool whole = from % size == 0 && n >= size && (uintptr_t)out % sizeof *some == 0;
+        float *values = whole ? out : some;
+        const size_t skip = from % size, room = whole ? n / size * size : sizeof some - skip;
+        const size_t here = n < room ? n : room;
         const int64_t n_values = (int64_t)((skip + here + size - 1) / size);
         TRY(read_values(c, s, row, row_values, (int64_t)(from / size), n_values, values, err));
         for (int64_t i = 0; i < n_values && s->change == GGUF_PLUS_ONE; i++) values[i] -= 1;
         for (int64_t i = 0; i < n_values && s->factor != 1; i++) values[i] *= s->factor;
-        memcpy(out, (const char *)values + skip, here);
+        if (!whole) memcpy(out, (const char *)values + skip, here);
         out = (char *)out + here;
         from += here;
         n -= here;
     }
     return 0;
+}
+
+// Whole rows from `first` on, which several threads read, at least 1 MiB each.
+struct rows_read {
+    const struct gguf_tensors *c;
+    const struct tensor *t;
+    int64_t first;
+    size_t row_bytes;
+    char *out;
+    int failed; // the first failure's code; err is its
+    struct err *err;
+};
+
+static void read_some_rows(void *ctx, int64_t at, int64_t n) {
+    struct rows_read *r = ctx;
+    struct err why = {0};
+    int none = 0;
+    for (int64_t i = at; i < at + n && !__atomic_load_n(&r->failed, __ATOMIC_RELAXED); i++)
+        if (read_piece(r->c, r->t, &r->c->sources[r->t - r->c->tensors], r->first + i, 0,
+                       r->out + (size_t)i * r->row_bytes, r->row_bytes, &why) < 0 &&
+            __atomic_compare_exchange_n(&r->failed, &none, why.code, false, __ATOMIC_RELAXED,
+                                        __ATOMIC_RELAXED))
+            err_set(r->err, why.code, "%s", why.text);
 }
 
 int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size_t offset,
@@ -489,12 +521,17 @@ int gguf_tensors_read(const struct gguf_tensors *c, const struct tensor *t, size
     if (offset > t->bytes || n > t->bytes - offset)
         return err_set(err, E_INTERNAL, "a read past the tensor '%s'", t->name);
     if (s->keys) return read_latent_bytes(c, t, s, offset, out, n, err);
-    if (!s->from) memcpy(out, (const char *)&s->value + offset, n);
-    if (!s->from) return 0;
+    if (!s->from) return memcpy(out, (const char *)&s->value + offset, n), 0;
     if (t->n_dims == 1 && s->first_row > 0) {
         vector = *s;
         vector.first_row = 0;
         return read_piece(c, t, &vector, 0, (size_t)s->first_row * size + offset, out, n, err);
+    }
+    if (!column && offset % row_bytes == 0 && n % row_bytes == 0 && n > row_bytes) {
+        struct rows_read r = {c, t, (int64_t)(offset / row_bytes), row_bytes, out, 0, err};
+        parallel_ranges((int64_t)(n / row_bytes), (1 << 20) / (int64_t)row_bytes + 1,
+                        read_some_rows, &r);
+        return r.failed;
     }
     while (n > 0) {
         size_t row = offset / row_bytes, from = offset % row_bytes;
@@ -556,9 +593,7 @@ int gguf_tensors_groups_row(const struct gguf_tensors *c, const struct tensor *t
         if (!isfinite(((float *)out->scales)[i])) rc = E_FORMAT;
     }
     if (rc == E_NOMEM) err_set(err, rc, "no memory for a row of '%s'", t->name);
-    if (rc == E_FORMAT)
-        err_set(err, rc, "the tensor '%s' holds a value that is infinite or no number",
-                s->from->name);
+    if (rc == E_FORMAT) no_number(s, err);
 end:
     free(stored);
     return rc;

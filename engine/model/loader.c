@@ -40,6 +40,7 @@ static int stage(struct loader *l, size_t bytes, struct err *err) {
         l->staging = NULL;
         return err_set(err, E_NOMEM, "no memory for %zu bytes of staging", bytes);
     }
+    madvise(l->staging, bytes, MADV_HUGEPAGE); // only advice
     l->staging_bytes = bytes;
     return 0;
 }

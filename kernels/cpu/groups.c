@@ -71,11 +71,16 @@ static int make_runs(struct group_panels *p, const struct weight *w,
 
 // --- packing
 
-// Numbers of `size` bytes of a tile's groups, which lie `size` bytes apart, to their lane.
+// Numbers of 1, 2 or 4 bytes of a tile's groups, which lie `size` bytes apart, to their lane.
 static void put_lane(uint8_t *to, int lane, const void *from, int32_t n, size_t size) {
-    for (int32_t i = 0; i < n; i++)
-        memcpy(to + (size_t)(i * GROUP_PANEL + lane) * size, (const char *)from + (size_t)i * size,
-               size);
+    const uint8_t *at = from;
+    to += (size_t)lane * size;
+    if (size == 1)
+        for (int32_t i = 0; i < n; i++) to[i * GROUP_PANEL] = at[i];
+    else if (size == 2)
+        for (int32_t i = 0; i < n; i++) memcpy(to + 2 * i * GROUP_PANEL, at + 2 * i, 2);
+    else
+        for (int32_t i = 0; i < n; i++) memcpy(to + 4 * i * GROUP_PANEL, at + 4 * i, 4);
 }
 
 // Bits [first, first + bits) of each code, as a plane.

@@ -7,7 +7,7 @@
 // --- writing one ---
 
 struct file {
-    unsigned char bytes[1 << 16];
+    unsigned char bytes[1 << 20];
     size_t n;
 };
 static struct file file;
@@ -443,6 +443,42 @@ static void scales_that_are_no_numbers_are_refused(void **state) {
     gguf_tensors_close(c);
 }
 
+// Several threads read a matrix of 4 MiB: as row by row, and also with a part of a row, and with a bad scale in it.
+static void many_rows_are_read_as_one_by_one(void **state) {
+    enum { COLS = 512, ROWS = 2048, BLOCKS = ROWS * COLS / 32, BYTES = 18, BAD = BLOCKS - 5 };
+    static float all[ROWS][COLS], one[COLS];
+    struct gguf_tensors *c = NULL;
+    struct err err = {0};
+    begin(1, 1);
+    put_key_text("general.architecture", "llama");
+    put_tensor("token_embd.weight", COLS, ROWS, 2, 0);
+    put_data(0);
+    const size_t data = file.n;
+    for (int b = 0; b < BLOCKS; b++) {
+        put_uint((uint64_t)(0x2000 + b % 4096), 2);
+        for (int i = 0; i < 16; i++) put_uint((uint64_t)((b * 31 + i * 7) % 256), 1);
+    }
+    if (gguf_tensors_open(&c, written("m.gguf"), &err) < 0) fail_msg("%s", err.text);
+    const struct tensor *t = gguf_tensors_at(c, 0);
+    assert_int_equal(gguf_tensors_read(c, t, 0, all, sizeof all, &err), 0);
+    for (size_t r = 0; r < ROWS; r++) {
+        assert_int_equal(gguf_tensors_read(c, t, r * sizeof one, one, sizeof one, &err), 0);
+        assert_memory_equal(one, all[r], sizeof one);
+    }
+    for (size_t from = 1; from < sizeof all; from += sizeof all / 7) { // within a value
+        const size_t n = sizeof one - 3 < sizeof all - from ? sizeof one - 3 : sizeof all - from;
+        assert_int_equal(gguf_tensors_read(c, t, from, one, n, &err), 0);
+        assert_memory_equal(one, (char *)all + from, n);
+    }
+    gguf_tensors_close(c);
+    file.bytes[data + (size_t)BAD * BYTES + 1] = 0x7e; // a NaN
+    if (gguf_tensors_open(&c, written("m.gguf"), &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(gguf_tensors_read(c, gguf_tensors_at(c, 0), 0, all, sizeof all, &err),
+                     E_FORMAT);
+    assert_non_null(strstr(err.text, "token_embd.weight"));
+    gguf_tensors_close(c);
+}
+
 // A rank's columns may begin and end within blocks of the types of 1 to 3 bits, which have several groups.
 static void columns_may_begin_within_a_block(void **state) {
     static const uint32_t ids[] = {16, 17, 18, 19, 21, 22, 29};
@@ -495,6 +531,7 @@ int main(void) {
         cmocka_unit_test(unknown_models_are_refused_by_name),
         cmocka_unit_test(unknown_tensors_are_refused_by_name),
         cmocka_unit_test(scales_that_are_no_numbers_are_refused),
+        cmocka_unit_test(many_rows_are_read_as_one_by_one),
         cmocka_unit_test(columns_may_begin_within_a_block),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
