@@ -77,6 +77,7 @@ static void not_deleted(struct session *s, const struct err *err) {
     service_store_failed(s->service, err);
     life_set(&s->life, LIFE_LIVE);
     s->expired = NULL;
+    if (s->awaits_turn) s->marks |= MARK_NOTE, s->version++; // on disk it is temporary (save.c)
     s->awaits_turn = false; // it stays: trying again and again would keep a broken disk busy
     DL_FOREACH_SAFE(s->pending, p, next) {
         struct asker to = {.client = p->client, .request_id = p->request_id, .session = s->rec.id};

@@ -260,6 +260,30 @@ static void a_session_whose_only_turn_was_refused_stays_in_memory(void **state) 
     fx_teardown();
 }
 
+// A full disk refused to delete it, so it stays, as one that is not temporary any more.
+static void a_session_that_could_not_be_deleted_keeps_its_later_turns(void **state) {
+    char words[5000];
+    memset(words, 'a', sizeof words - 1);
+    words[sizeof words - 1] = '\0';
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_start_in(1, "s", START_HERE, TURN_HEAD, words);
+    fx_settle();
+    fx_expect_error("session_full");
+    fx_disk_full(true);
+    sessions_client_gone(fx.ss, 1);
+    fx_settle();
+    assert_false(sessions_store_ok(fx.ss, NULL));
+    fx_disk_full(false);
+    fx_advance(2100000);
+    fx_turn(2, "s", "hello");
+    fx_restart();
+    const struct seen_answer *a = fx_get(2, "s");
+    assert_int_equal(a->kind, ANSWER_STATE);
+    assert_int_equal(a->n_turns, 1);
+    fx_teardown();
+}
+
 // A session that its client opened and whose only turn is refused for its input: the next start removes it, and no other.
 static void a_session_whose_only_turn_was_refused_goes_at_the_next_start(void **state) {
     char words[5000];
@@ -350,6 +374,7 @@ int main(void) {
         cmocka_unit_test(a_refused_turn_leaves_no_fork),
         cmocka_unit_test(a_fork_and_its_turn_are_one_commit),
         cmocka_unit_test(a_session_whose_only_turn_was_refused_stays_in_memory),
+        cmocka_unit_test(a_session_that_could_not_be_deleted_keeps_its_later_turns),
         cmocka_unit_test(a_session_whose_only_turn_was_refused_goes_at_the_next_start),
         cmocka_unit_test(a_refused_turn_takes_the_given_answer_back),
         cmocka_unit_test(a_turn_that_is_refused_for_the_moment_leaves_its_session),
