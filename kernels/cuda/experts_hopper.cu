@@ -6,7 +6,7 @@
 //
 // A tile has up to 256 pairs of one expert and 128 rows of its matrix, 64 for each of two warpgroups: a gated `up` takes
 // 64 gates and the 64 others that go with them, in turns of eight, so a gate and its other are the same thread's. An
-// expert's matrix is read once if it has no more than 256 pairs. They are computed as the next multiple of 32.
+// expert that has no more than 256 pairs has its matrix read once. The pairs of a tile are computed as the next multiple of 32.
 //
 // As in linear_tiles.cu a block stays and takes tiles in turn, a thread of a third warpgroup requests what they read, and
 // blocks come in pairs (a cluster) that take the same pairs and neighbouring rows: each fetches half of x's tile for both.
@@ -25,7 +25,7 @@ constexpr int ROUND = 32, ROUNDS = PAIRS / ROUND, PITCH = ROWS + 4, HIDDEN_PITCH
 constexpr int STAGING = ROUND * PITCH * (int)sizeof(float);
 constexpr int ROOM = 227 * 1024; // of shared memory
 
-// What a tile's sums become. A gated SiLU without biases and limit is worth code of its own: it is activated in registers.
+// What a tile's sums become. A gated SiLU without biases and limit has code of its own, which activates sums in registers.
 enum kind { RESULTS, HIDDEN, HIDDEN_SILU };
 
 struct wide {
@@ -58,7 +58,8 @@ template <int MOST> struct addresses {
     const void *of[2][MOST]; // up's matrices, down's
 };
 
-// A warp copies a row; a block makes a map: `maps` (2, n_experts), each as its kind's but for the address.
+// A warp copies a row of x. A block makes a tensor map: `maps` (2, n_experts) are copies of up_map and down_map, each with the
+// address of its expert's matrix.
 template <int MOST>
 __global__ void __launch_bounds__(PREPARE_THREADS)
     prepare_kernel(const __grid_constant__ CUtensorMap up_map,
@@ -99,7 +100,8 @@ __global__ void __launch_bounds__(PREPARE_THREADS)
 
 #ifdef PARLEY_SM90A
 
-// Which pairs tile q of them has: `tiles` (n_experts + 1): tiles of the experts before; `first` likewise pairs.
+// The pairs of tile q. tiles (n_experts + 1): how many tiles the experts before each expert have; first (n_experts + 1): how
+// many pairs.
 __device__ __forceinline__ struct expert_tile tile_of(const struct wide &j, const int *first,
                                                       const int *tiles, int q) {
     int low = 0, high = j.p.n_experts; // tiles[low] <= q < tiles[high]
@@ -115,7 +117,7 @@ __device__ __forceinline__ struct expert_tile tile_of(const struct wide &j, cons
     return t;
 }
 
-// By all threads: both tables.
+// Fills both tables. All threads call it.
 __device__ __forceinline__ void count_tiles(const struct wide &j, int *first, int *tiles) {
     const struct experts_product &p = j.p;
     for (int e = (int)threadIdx.x; e <= p.n_experts; e += THREADS) first[e] = p.first[e];
@@ -135,8 +137,8 @@ __device__ __forceinline__ void count_tiles(const struct wide &j, int *first, in
     __syncthreads();
 }
 
-// Of a warpgroup's 64 rows of W, the half-th of the matrix; all its threads call it. A lane holds of each 8 pairs two, and of
-// them rows g and g + 8 of its warp's 16.
+// What becomes of a warpgroup's sums: 64 rows of W, from row 64 `half` of the matrix on. All threads of the warpgroup call it. A
+// lane holds two of each 8 pairs, and of these pairs the rows g and g + 8 of its warp's 16.
 template <typename T> struct epilogue {
     const struct experts_product &p;
     const struct expert_tile &t;
@@ -169,7 +171,7 @@ template <typename T> struct epilogue {
                     p.result[(int64_t)of * p.rows + o + v / 2 * 8] = sum[i * 4 + v] + add[v / 2];
             }
         }
-        meet(); // they may be written again
+        meet(); // the next tile's pairs may be written
     }
 
     __device__ __forceinline__ void hidden_silu(const float (&sum)[PAIRS / 2]) const {
@@ -235,7 +237,7 @@ template <typename T> struct epilogue {
     }
 };
 
-// The ring as a warpgroup's threads or the requesting one walk through it.
+// A walk through the stages of the ring: of a warpgroup's threads, or of the thread that requests them.
 struct ring {
     uint32_t first, full, empty; // shared
     int bytes, stages;           // of a stage; how many
@@ -246,7 +248,7 @@ struct ring {
     }
 };
 
-// A stage's products with N pairs; the sums behind them stay.
+// Adds a stage's products with N pairs to the first N / 2 sums.
 template <typename T, int N>
 __device__ __forceinline__ void multiply_stage(float (&sum)[PAIRS / 2], uint32_t w, uint32_t x,
                                                bool keep) {

@@ -36,8 +36,9 @@ bool tensor_map_of(CUtensorMap *map, const void *data, enum dtype dtype, int64_t
 // words, which lie in shared memory as they are.
 bool tensor_map_words(CUtensorMap *map, const void *data, int64_t rows, int64_t words,
                       int32_t box_rows, int32_t box_words);
-// Of a row-major matrix (rows, cols) of 16 bits as eights of rows: (rows / parts / 8 eights, parts, 8 rows, cols), fetched in
-// boxes of 64 columns and 64 rows, in which the eights of all parts take turns. parts is 1 or 2, rows / parts a multiple of 8.
+// Of a row-major matrix (rows, cols) of 16 bits whose rows are ld elements apart, seen as `parts` parts of rows / parts rows,
+// each part as eights of rows. A box has 64 columns of 64 rows: an eight of each part in turn. parts is 1 or 2, rows / parts a
+// multiple of 8. False as tensor_map_of.
 bool tensor_map_eights(CUtensorMap *map, const void *data, enum dtype dtype, int64_t rows,
                        int64_t cols, int64_t ld, int32_t parts);
 // Whether the current device runs sm_90a's code and the driver makes tensor maps.
@@ -122,7 +123,7 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap *map, in
                  "l"(map), "r"(k), "r"(row), "r"(bar), "l"(policy)
                  : "memory");
 }
-// Likewise of a map of eights of rows, from eight `eight` of each part on.
+// Likewise of a map by tensor_map_eights: the box begins with eight number `eight` of each part.
 __device__ __forceinline__ void tma_load_eights(uint32_t to, const CUtensorMap *map, int k,
                                                 int eight, uint32_t bar, uint64_t policy) {
     asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
