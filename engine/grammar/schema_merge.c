@@ -124,8 +124,8 @@ static cJSON *property_beside(const cJSON *schema, const cJSON *other) {
     return additional ? both(schema, additional) : cJSON_Duplicate(schema, true);
 }
 
-// The schemas by name of both objects as out's member `key`: of a name in both of them both schemas, of another one what
-// a or b, where it is not, says of it (property_beside).
+// Merges in_a and in_b, the schemas by name of a and b, into out's member `key`. A name in one of them alone gets what the
+// other schema, a or b, says of properties that it does not list (property_beside).
 static int merge_members(struct schema_compiler *c, cJSON *out, const char *key, const cJSON *in_a,
                          const cJSON *in_b, const cJSON *a, const cJSON *b) {
     cJSON *all = cJSON_CreateObject();

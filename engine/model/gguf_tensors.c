@@ -168,7 +168,7 @@ static const struct gguf_tensor *beside(const struct gguf_tensors *c, const char
     return written < (int)sizeof other ? gguf_find(c->g, other) : NULL;
 }
 
-// Whether it is such a tensor of a matrix that read_factor sees.
+// Whether `name` is the ".scale" or ".input_scale" of a matrix that read_factor reads.
 static bool is_factor(const struct gguf_tensors *c, const struct gguf_arch *arch,
                       const char *name) {
     const struct gguf_tensor *weight = beside(c, name, ".scale", ".weight");

@@ -78,7 +78,7 @@ static int read_shape(const struct safetensors *f, struct tensor *t, const cJSON
                       struct err *err) {
     if (!cJSON_IsArray(list))
         return err_set(err, E_FORMAT, "%s: tensor '%s' has no shape", f->path, t->name);
-    // As if sizes of 0 were 1, so that any product of sizes fits, in whatever order it is computed.
+    // A size of 0 counts as 1 here, so that the product of any of the sizes fits, in whatever order.
     int64_t bytes = (int64_t)dtype_size(t->dtype);
     bool is_empty = false;
     const cJSON *item;

@@ -52,7 +52,7 @@ static bool is_told(const struct session *s) {
     return !s->told;
 }
 
-// A session whose only turn was refused stays: on the disk it is temporary, and would be that when it is read again.
+// A session whose only turn was refused stays in memory: on the disk it is temporary, and reading it would keep it so.
 static bool can_unload(const struct session *s) {
     bool asked = s->paging || s->preparing || s->awaits_turn;
     return (s->life == LIFE_LIVE || s->life == LIFE_LEAVING) && !asked && !session_is_busy(s) &&
