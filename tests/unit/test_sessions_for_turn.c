@@ -34,7 +34,7 @@ static size_t n_stored(void) {
     return fx_list(NULL, 0, NULL)->n_sessions;
 }
 
-// Before anything is written, so the client may ask again at once.
+// The refusal comes before anything is written, so the client may ask again at once.
 static void a_refused_turn_leaves_no_session(void **state) {
     fx_setup_file();
     fake.submit_rc = E_BUSY;
@@ -50,7 +50,8 @@ static void a_refused_turn_leaves_no_session(void **state) {
     fx_teardown();
 }
 
-// The engine draws while the store cannot write: nobody is told before the one commit of both.
+// While the store cannot write, the engine already draws tokens. No client hears of the session or the turn before the
+// commit that has both.
 static void a_session_and_its_turn_are_one_commit(void **state) {
     fx_setup_file();
     int lock = fx_hold_write_lock();
@@ -76,7 +77,7 @@ static void a_session_and_its_turn_are_one_commit(void **state) {
     fx_teardown();
 }
 
-// An end before the commit, too, is told after it.
+// A client hears of a turn's end after the commit, too.
 static void a_turn_may_end_before_its_session_is_committed(void **state) {
     fx_setup_file();
     int lock = fx_hold_write_lock();
@@ -239,65 +240,58 @@ static void a_fork_and_its_turn_are_one_commit(void **state) {
     fx_teardown();
 }
 
-// It would come back as temporary, and the next start would remove it with its later turns.
-static void a_session_whose_only_turn_was_refused_stays_in_memory(void **state) {
+// Opens a session, and asks for a turn in it whose words do not fit.
+static void open_and_be_refused(uint64_t client, const char *id) {
     char words[5000];
     memset(words, 'a', sizeof words - 1);
     words[sizeof words - 1] = '\0';
-    fx_setup_file();
-    fx_open_session(1, "s");
-    fx_start_in(1, "s", START_HERE, TURN_HEAD, words);
+    fx_open_session(client, id);
+    fx_start_in(client, id, START_HERE, TURN_HEAD, words);
     fx_settle();
     fx_expect_error("session_full");
+}
+
+// A turn in session "s" is there after the next start.
+static void expect_later_turn_kept(uint64_t client) {
+    fx_turn(client, "s", "hello");
+    fx_restart();
+    const struct seen_answer *a = fx_get(client, "s");
+    assert_int_equal(a->kind, ANSWER_STATE);
+    assert_int_equal(a->n_turns, 1);
+}
+
+// If the session left memory, it would be temporary when it is read again, and the next start would remove it with its
+// later turns.
+static void a_session_whose_only_turn_was_refused_stays_in_memory(void **state) {
+    fx_setup_file();
+    open_and_be_refused(1, "s");
     fx.ss->o.max_resident_sessions = 1;
     fx_open_session(2, "a");
     fx_open_session(2, "b");
-    fx_turn(1, "s", "hello");
-    fx_restart();
-    const struct seen_answer *a = fx_get(1, "s");
-    assert_int_equal(a->kind, ANSWER_STATE);
-    assert_int_equal(a->n_turns, 1);
+    expect_later_turn_kept(1);
     fx_teardown();
 }
 
-// A full disk refused to delete it, so it stays, as one that is not temporary any more.
+// A session that a full disk refused to delete stays, and is not temporary any more.
 static void a_session_that_could_not_be_deleted_keeps_its_later_turns(void **state) {
-    char words[5000];
-    memset(words, 'a', sizeof words - 1);
-    words[sizeof words - 1] = '\0';
     fx_setup_file();
-    fx_open_session(1, "s");
-    fx_start_in(1, "s", START_HERE, TURN_HEAD, words);
-    fx_settle();
-    fx_expect_error("session_full");
+    open_and_be_refused(1, "s");
     fx_disk_full(true);
     sessions_client_gone(fx.ss, 1);
     fx_settle();
     assert_false(sessions_store_ok(fx.ss, NULL));
     fx_disk_full(false);
     fx_advance(2100000);
-    fx_turn(2, "s", "hello");
-    fx_restart();
-    const struct seen_answer *a = fx_get(2, "s");
-    assert_int_equal(a->kind, ANSWER_STATE);
-    assert_int_equal(a->n_turns, 1);
+    expect_later_turn_kept(2);
     fx_teardown();
 }
 
 // A session that its client opened and whose only turn is refused for its input: the next start removes it, and no other.
 static void a_session_whose_only_turn_was_refused_goes_at_the_next_start(void **state) {
-    char words[5000];
-    memset(words, 'a', sizeof words - 1);
-    words[sizeof words - 1] = '\0';
     fx_setup_file();
     fx_open_session(1, "empty");
-    fx_open_session(2, "refused");
-    fx_open_session(3, "late");
-    for (uint64_t client = 2; client <= 3; client++) {
-        fx_start_in(client, client == 2 ? "refused" : "late", START_HERE, TURN_HEAD, words);
-        fx_settle();
-        fx_expect_error("session_full");
-    }
+    open_and_be_refused(2, "refused");
+    open_and_be_refused(3, "late");
     fx_turn(3, "late", "hello");
     assert_int_equal(n_stored(), 3);
     fx_restart();
