@@ -70,6 +70,7 @@ static int keep(struct guest_port *g, struct guest *c) {
 static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
     struct guest_port *g = ctx;
     struct peer *p;
+    struct channel channel;
     int plain = -1, watch = -1;
     if (net_admit(g->net, &p, fd, addr) < 0) {
         close(fd);
@@ -81,7 +82,8 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
         goto fail;
     }
     *c = (struct guest){.as_peer = {end, lost_token}, .port = g, .peer = p};
-    if (tunnel_open(g->net, fd, TUNNEL_HTTP2, &c->tunnel, &plain) < 0) goto fail;
+    if (channel_open(&channel, fd, g->net->ssl, true) < 0) goto fail;
+    if (tunnel_open(g->net, &channel, TUNNEL_HTTP2, &c->tunnel, &plain) < 0) goto fail;
     watch = fcntl(plain, F_DUPFD_CLOEXEC, 0);
     c->fd = plain;
     c->watch = watch;

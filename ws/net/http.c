@@ -14,7 +14,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define READ_BYTES 16384
 #define READS_PER_EVENT 4
 #define OUT_MAX_BYTES (32 << 20)
 #define INLINE_BYTES 4096 // a longer body is decoded on a worker
@@ -69,10 +68,10 @@ static void dispose(struct http *h) {
 
 void http_close(struct http *h) {
     struct peer *p = h->peer;
-    int fd = h->fd;
+    struct channel channel = h->channel;
     if (h->state == CLOSED) return;
     dispose(h);
-    close(fd);
+    channel_close(&channel);
     peer_free(p);
 }
 
@@ -221,7 +220,7 @@ static void begin_decoding(struct http *h) {
 static void upgrade(struct http *h) {
     struct peer *p = h->peer;
     char key[64];
-    int fd = h->fd;
+    struct channel channel = h->channel;
     struct http_refusal r = upgrade_judge(p, &h->head);
     if (!r.status && h->in.len > 0)
         r = REFUSE(400, "bad_message", "a frame came before the handshake");
@@ -232,7 +231,7 @@ static void upgrade(struct http *h) {
     strncpy(key, h->head.header[HEADER_WS_KEY], sizeof(key) - 1);
     key[sizeof(key) - 1] = '\0';
     dispose(h);
-    websocket_adopt(p, fd, key);
+    websocket_adopt(p, &channel, key);
 }
 
 static bool within_rate(struct http *h) {
@@ -365,7 +364,7 @@ static bool end_exchange(struct http *h) {
     // Closing while bytes wait unread would reset the connection, and the client might never see
     // the reply.
     h->state = LINGERING;
-    shutdown(h->fd, SHUT_WR);
+    channel_shut(&h->channel);
     http_set_deadline(h, LINGER_US);
     buf_release(&h->in);
     return false;
@@ -405,23 +404,31 @@ static void process(struct http *h) {
     http_watch(h);
 }
 
+// Past TLS: what is dropped need not be decrypted.
 static void drain(struct http *h) {
-    char dropped[READ_BYTES];
+    char dropped[CHANNEL_READ_BYTES];
     for (int i = 0; i < READS_PER_EVENT; i++) {
-        ssize_t n = recv(h->fd, dropped, sizeof(dropped), MSG_DONTWAIT);
+        ssize_t n = recv(h->channel.fd, dropped, sizeof(dropped), MSG_DONTWAIT);
         if (n > 0) continue;
         if (n == 0 || (errno != EAGAIN && errno != EINTR)) http_close(h);
         return;
     }
 }
 
+static bool is_reading(const struct http *h) {
+    return h->state == READING_HEAD || h->state == READING_BODY;
+}
+
 static void read_some(struct http *h) {
     for (int i = 0; i < READS_PER_EVENT && !h->eof; i++) {
-        if (h->state != READING_HEAD && h->state != READING_BODY) return;
-        if (h->in.len >= HTTP_HEAD_BYTES || buf_reserve(&h->in, READ_BYTES) < 0) return;
+        if (!is_reading(h)) return;
+        if (h->in.len >= HTTP_HEAD_BYTES || buf_reserve(&h->in, CHANNEL_READ_BYTES) < 0) return;
         bool begins = h->state == READING_HEAD && h->in.len == 0 && h->served;
-        ssize_t n = recv(h->fd, h->in.data + h->in.len, READ_BYTES, MSG_DONTWAIT);
-        if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+        ssize_t n = channel_read(&h->channel, h->in.data + h->in.len);
+        if (n == CHANNEL_WAITS) {
+            http_watch(h);
+            return;
+        }
         if (n <= 0) {
             h->eof = true;
             process(h);
@@ -458,30 +465,32 @@ static void on_event(uv_poll_t *handle, int status, int events) {
         http_close(h);
     else if (h->state == LINGERING)
         drain(h);
-    else if (events & UV_READABLE)
+    else if (is_reading(h))
         read_some(h);
-    else if (events & UV_WRITABLE)
+    else
         write_some(h);
 }
 
 // --- life ---
 
 void http_open(struct peer *p, int fd) {
-    struct http *h = calloc(1, sizeof(*h));
+    struct channel channel;
+    int rc = channel_open(&channel, fd, p->net->ssl, false);
+    struct http *h = rc == 0 ? calloc(1, sizeof(*h)) : NULL;
     if (!h || uv_poll_init(&p->net->loop, &h->poll, fd) != 0) {
         free(h);
-        close(fd);
+        if (rc == 0) channel_close(&channel);
         peer_free(p);
         return;
     }
     h->peer = p;
     h->net = p->net;
-    h->fd = fd;
+    h->channel = channel;
     h->poll.data = h;
     h->on_event = on_event;
     p->http = h;
     rate_init(&h->rate, &p->net->request_limit, net_now_us());
-    buf_init(&h->in, HTTP_HEAD_BYTES + READ_BYTES);
+    buf_init(&h->in, HTTP_HEAD_BYTES + CHANNEL_READ_BYTES);
     buf_init(&h->out, OUT_MAX_BYTES);
     http_set_deadline(h, HEAD_US);
     http_watch(h);

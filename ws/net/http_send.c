@@ -4,9 +4,7 @@
 #include "ws/net/http_reply.h"
 #include "ws/net/http_state.h"
 #include <assert.h>
-#include <errno.h>
 #include <string.h>
-#include <sys/socket.h>
 
 #define SEND_BYTES 262144  // in one event, before other connections
 #define REPLY_US 120000000 // for a whole reply, however slowly it is read
@@ -23,6 +21,7 @@ void http_watch(struct http *h) {
         events = UV_READABLE;
     if (h->state == REPLYING) events = UV_WRITABLE;
     if (h->state == STREAMING && (http_unsent(h) > 0 || h->starved)) events |= UV_WRITABLE;
+    events = channel_events(&h->channel, events);
     if (events == h->watching) return;
     h->watching = events;
     uv_poll_start(&h->poll, events, h->on_event);
@@ -36,12 +35,11 @@ size_t http_unsent(const struct http *h) {
 
 // 1: all is sent, 0: the socket takes no more, -1: it is broken.
 static int send_some(struct http *h, const char *bytes, size_t len, size_t *sent, size_t *budget,
-                     int flags) {
+                     bool more) {
     while (len > *sent && *budget > 0) {
         size_t want = len - *sent < *budget ? len - *sent : *budget;
-        ssize_t n = send(h->fd, bytes + *sent, want, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) return errno == EAGAIN ? 0 : -1;
+        ssize_t n = channel_send(&h->channel, bytes + *sent, want, more);
+        if (n < 0) return n == CHANNEL_WAITS ? 0 : -1;
         *sent += (size_t)n;
         *budget -= (size_t)n;
         metric_add(h->net->metrics.bytes_out, (double)n);
@@ -49,12 +47,21 @@ static int send_some(struct http *h, const char *bytes, size_t len, size_t *sent
     return *sent == len;
 }
 
+// The head of a reply and the begin of its body are one record of TLS, as they are one packet in plain text.
+static void join_head(struct http *h) {
+    size_t head = http_unsent(h), body = h->n_bytes - h->n_sent;
+    if (!h->channel.ssl || head == 0 || body == 0 || head >= CHANNEL_READ_BYTES) return;
+    size_t n = CHANNEL_READ_BYTES - head < body ? CHANNEL_READ_BYTES - head : body;
+    if (buf_add(&h->out, h->bytes + h->n_sent, n) == 0) h->n_sent += n;
+}
+
 int http_flush(struct http *h) {
+    join_head(h);
     size_t budget = SEND_BYTES, before = h->out_sent + h->n_sent;
     if (h->out.error) return -1;
-    int more = h->n_sent < h->n_bytes ? MSG_MORE : 0;
+    bool more = h->n_sent < h->n_bytes;
     int rc = send_some(h, h->out.data, h->out.len, &h->out_sent, &budget, more);
-    if (rc == 1) rc = send_some(h, h->bytes, h->n_bytes, &h->n_sent, &budget, 0);
+    if (rc == 1) rc = send_some(h, h->bytes, h->n_bytes, &h->n_sent, &budget, false);
     bool progress = h->out_sent + h->n_sent > before;
     if (rc == 1)
         h->blocked_us = 0;

@@ -2,6 +2,7 @@
 // (http_send.c). Only these three include it.
 #pragma once
 #include "base/workers.h"
+#include "ws/net/channel.h"
 #include "ws/net/http.h"
 #include "ws/net/http_body.h"
 #include "ws/net/long_body.h"
@@ -27,7 +28,8 @@ struct decoding { // a body on its way through a worker
 struct http {
     struct peer *peer;
     struct net *net;
-    int fd, watching;
+    struct channel channel;
+    int watching;
     uv_poll_t poll;
     uv_poll_cb on_event;
     enum {

@@ -83,10 +83,7 @@ static void on_accept(void *ctx, int fd, const struct sockaddr *addr) {
                       : "too many connections from this address: see max_connections_per_ip");
         return;
     }
-    if (n->ssl && tunnel_open(n, fd, TUNNEL_HTTP1, NULL, &fd) < 0)
-        peer_free(p);
-    else
-        http_open(p, fd);
+    http_open(p, fd);
 }
 
 static void on_tick(uv_timer_t *handle) {
@@ -160,9 +157,9 @@ static void register_metrics(struct net *n, struct metrics *m) {
 
 // --- life ---
 
-// TLS takes two descriptors more for each connection (tunnel.h), gRPC one (guest.h).
+// A tunnel takes two descriptors beside the client's socket (tunnel.h), gRPC a third (guest.h).
 int64_t net_descriptors(const struct serve_config *c) {
-    int64_t each = (*c->tls_cert ? 3 : 1) + (c->grpc_port >= 0);
+    int64_t each = c->grpc_port >= 0 ? 4 : *c->tls_cert ? 3 : 1;
     int64_t want = c->max_connections * each + RESERVED_FDS;
     return want < 1024 ? 1024 : want;
 }

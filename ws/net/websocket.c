@@ -2,6 +2,7 @@
 #include "ws/net/websocket.h"
 #include "base/log.h"
 #include "ws/net/peer.h"
+#include "ws/net/tunnel.h"
 #include <errno.h>
 #include <libwebsockets.h>
 #include <stdlib.h>
@@ -361,8 +362,13 @@ void websocket_stop(struct net *n) {
     n->gate = NULL;
 }
 
-void websocket_adopt(struct peer *p, int fd, const char *key) {
+void websocket_adopt(struct peer *p, struct channel *channel, const char *key) {
     struct net *n = p->net;
+    int fd = channel->fd;
+    if (channel->ssl && tunnel_open(n, channel, TUNNEL_WEBSOCKET, NULL, &fd) < 0) {
+        peer_free(p);
+        return;
+    }
     const char *name = p->protocol->name;
     char head[512];
     int len = lws_snprintf(head, sizeof(head),

@@ -5,6 +5,8 @@
 #include "ws/net/http_head.h"
 #include "ws/net/net.h"
 
+struct channel;
+
 struct websocket_piece { // of a message, as it arrives
     const char *bytes;
     size_t len;
@@ -39,8 +41,8 @@ void websocket_stop(struct net *n); // ends every WebSocket; runs the loop meanw
 // upgrade.c: whether a request may become a WebSocket (status 0), by its address, headers, Origin and
 // token. Sets the connection's owner by a valid token, p->protocol and p->asked.
 struct http_refusal upgrade_judge(struct peer *p, const struct http_head *h);
-// Hands p's socket to libwebsockets. p is freed with the socket; on failure at once.
-void websocket_adopt(struct peer *p, int fd, const char *key);
+// Hands p's socket to libwebsockets, under TLS through a tunnel. p is freed with the socket; on failure at once.
+void websocket_adopt(struct peer *p, struct channel *channel /* taken */, const char *key);
 
 struct buf *websocket_tx(struct net *n); // net's tx, empty but for its first NET_TX_ROOM bytes
 // Sends the first len bytes of tx behind NET_TX_ROOM. -1: the socket is broken.
