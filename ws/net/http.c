@@ -310,7 +310,7 @@ static bool take_head(struct http *h) {
     }
     if (too_long) r = REFUSE(431, "too_large", "the head is longer than 16 KiB");
     h->served = true;
-    http_find_form(h);
+    http_find_route(h);
     if (r.status)
         http_refuse(h, r);
     else

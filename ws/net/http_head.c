@@ -49,10 +49,9 @@ static const struct {
     [HEADER_CORS_PRIVATE] = {"access-control-request-private-network", 63},
 };
 
-static bool is_token_char(unsigned char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-           (c && strchr("!#$%&'*+-.^_`|~", c));
-}
+// Of a method or a header's name (RFC 9110, 5.6.2).
+static const char token_chars[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                                  "!#$%&'*+-.^_`|~";
 
 // --- lines ---
 
@@ -142,8 +141,7 @@ static struct http_refusal parse_request_line(struct http_head *h, char *line) {
         return BAD("the first line must be METHOD PATH HTTP/1.1");
     *target++ = '\0';
     *version++ = '\0';
-    for (const char *p = line; *p; p++)
-        if (!is_token_char((unsigned char)*p)) return BAD("the method is malformed");
+    if (line[strspn(line, token_chars)]) return BAD("the method is malformed");
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         return strncmp(version, "HTTP/", 5) == 0
                    ? REFUSE(505, "unsupported", "only HTTP/1.1 and HTTP/1.0 are served")
@@ -160,8 +158,7 @@ static struct http_refusal parse_request_line(struct http_head *h, char *line) {
 
 // seen: a bit for each earlier header, also for one with an empty value.
 static struct http_refusal parse_header(struct http_head *h, char *line, uint32_t *seen) {
-    char *colon = line;
-    while (is_token_char((unsigned char)*colon)) colon++;
+    char *colon = line + strspn(line, token_chars);
     // Folding begins a line with a space; "Transfer-Encoding : chunked" has one before its colon.
     if (colon == line || *colon != ':') return BAD("a header line is malformed");
     *colon = '\0';

@@ -10,26 +10,21 @@ static bool matches(const char *pattern, const char *path) {
                                    : strcmp(pattern, path) == 0;
 }
 
-static const struct http_route *find_route(struct http *h, bool *path_known) {
+void http_find_route(struct http *h) {
     enum http_method m = h->head.method == HTTP_HEAD ? HTTP_GET : h->head.method;
-    *path_known = false;
-    for (size_t i = 0; i < h->net->n_routes; i++) {
+    bool path_known = false;
+    h->serves = false;
+    for (size_t i = 0; h->head.path[0] && !h->serves && i < h->net->n_routes; i++) {
         const struct http_route *r = &h->net->routes[i];
-        if (r->path ? !matches(r->path, h->head.path) : *path_known) continue;
+        if (r->path ? !matches(r->path, h->head.path) : path_known) continue;
         if (r->is_here && !r->is_here(h->head.path)) continue;
         if (r->only_with && !*h->head.header[r->only_with]) continue;
-        if (!r->methods && *path_known) continue;
-        *path_known = r->methods != 0;
-        h->route = r; // for the form of its errors
-        if (!r->methods) return NULL;
-        if (r->methods & HTTP_METHOD(m)) return r;
+        if (!r->methods && path_known) continue;
+        h->route = r; // also for the form of its errors
+        if (!r->methods) return;
+        path_known = true;
+        h->serves = r->methods & HTTP_METHOD(m);
     }
-    return NULL;
-}
-
-void http_find_form(struct http *h) {
-    bool known;
-    if (h->head.path[0]) (void)find_route(h, &known);
 }
 
 // --- the token ---
@@ -93,12 +88,11 @@ struct http_refusal http_too_long(struct http *h, const char *body) {
 }
 
 struct http_refusal http_judge(struct http *h) {
-    bool known;
-    const struct http_route *r = find_route(h, &known);
-    if (h->head.lacks_length && !(r && r->body_optional))
+    const struct http_route *r = h->route;
+    if (h->head.lacks_length && !(h->serves && r->body_optional))
         return REFUSE(411, "bad_message", "Content-Length is missing");
-    if (!r && !known) return REFUSE(404, "not_found", "there is nothing at this address");
-    if (!r) return REFUSE(405, "unsupported", "this method is not served here");
+    if (!r || !r->methods) return REFUSE(404, "not_found", "there is nothing at this address");
+    if (!h->serves) return REFUSE(405, "unsupported", "this method is not served here");
     if (r->guarded) {
         struct http_refusal denied = authorise(h);
         if (denied.status) return denied;

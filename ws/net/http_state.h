@@ -51,6 +51,7 @@ struct http {
     char *head_text; // head's strings
     struct http_head head;
     const struct http_route *route; // NULL before it is known
+    bool serves;                    // the route has the request's method
     bool authorised;                // the peer's owner is this request's too
     struct http_body body;
     size_t longest;           // how long the body may be
@@ -82,10 +83,10 @@ void http_refuse(struct http *h, struct http_refusal r);
 
 // --- http_judge.c
 
-// Finds the request's route, checks its token and counts its body. A refusal without status: it may be read.
+// Finds the request's route, as far as its head was read: refusals have the route's form.
+void http_find_route(struct http *h);
+// Checks the request's method and token, and counts its body. A refusal without status: it may be read.
 struct http_refusal http_judge(struct http *h);
-// Finds the request's route, as far as its head was read, for the form of refusals that come before http_judge.
-void http_find_form(struct http *h);
 bool http_has_body(const struct http *h);
 // Whether the route takes bodies longer than a message.
 bool http_takes_long_body(const struct http *h);
