@@ -1,7 +1,7 @@
 // The table of inputs, and the functions that check and read their values. See infer_inputs.h.
 #include "ws/kserve/infer_inputs.h"
 #include "ws/kserve/word_lists.h"
-#include <math.h>
+#include <float.h>
 #include <string.h>
 
 #define REQUEST_PROMPT_EMBEDDING "request_prompt_embedding" // also FP32 and BF16
@@ -20,58 +20,43 @@ int infer_refuse_value(const struct infer_reading *g, const char *what, struct e
     return err_set(err, E_INVAL, "input '%s' %s", g->tensor->name, what);
 }
 
+struct infer_input;
 #define SETTER(name)                                                                               \
-    static int name(struct infer_reading *g, struct infer_row *row, double v, struct err *err)
-#define IN_RANGE(low, high, what)                                                                  \
-    if (!(v >= (low) && v <= (high))) return infer_refuse_value(g, what, err)
+    static int name(struct infer_reading *g, const struct infer_input *f, struct infer_row *row,   \
+                    double v, struct err *err)
 
+struct infer_input { // a row of the table below
+    struct infer_field field;
+    // set: called with each row's value. read: called for each row. Neither: another file reads it.
+    int (*set)(struct infer_reading *g, const struct infer_input *f, struct infer_row *row,
+               double v, struct err *err);
+    int (*read)(struct infer_reading *g, const struct infer_input *f, size_t row, struct err *err);
+    size_t at; // in struct sampling_params: what set_real, set_whole and the readers of words fill
+    double min, max;   // of set_real and set_whole
+    const char *range; // the refusal of a value outside
+};
+
+static void *place_of(const struct infer_input *f, struct infer_row *row) {
+    return (char *)&row->sampling.params + f->at;
+}
+
+SETTER(set_real) {
+    if (!(v >= f->min && v <= f->max)) return infer_refuse_value(g, f->range, err);
+    *(float *)place_of(f, row) = (float)v;
+    return 0;
+}
+SETTER(set_whole) {
+    if (!(v >= f->min && v <= f->max)) return infer_refuse_value(g, f->range, err);
+    *(int32_t *)place_of(f, row) = v > INT32_MAX ? INT32_MAX : (int32_t)v;
+    return 0;
+}
 SETTER(set_output_len) {
-    IN_RANGE(1, INT32_MAX, "must be from 1 to 2147483647");
-    row->sampling.params.max_tokens = (int32_t)v;
+    TRY(set_whole(g, f, row, v, err));
     if ((size_t)v > g->r->max_output) g->r->max_output = (size_t)v;
-    return 0;
-}
-SETTER(set_top_k) {
-    row->sampling.params.top_k = v > INT32_MAX ? INT32_MAX : (int32_t)v;
-    return 0;
-}
-SETTER(set_top_p) {
-    IN_RANGE(0, 1, "must be from 0 to 1");
-    row->sampling.params.top_p = (float)v;
-    return 0;
-}
-SETTER(set_top_p_decay) {
-    if (!(v > 0 && v <= 1)) return infer_refuse_value(g, "must be above 0 and at most 1", err);
-    row->sampling.params.top_p_decay = (float)v;
-    return 0;
-}
-SETTER(set_top_p_min) {
-    if (!(v > 0 && v <= 1)) return infer_refuse_value(g, "must be above 0 and at most 1", err);
-    row->sampling.params.top_p_min = (float)v;
     return 0;
 }
 SETTER(set_top_p_reset_ids) {
     row->sampling.params.top_p_reset_ids = v > INT32_MAX ? -1 : (int32_t)v; // beyond any vocabulary
-    return 0;
-}
-SETTER(set_temperature) {
-    IN_RANGE(0, 100, "must be from 0 to 100");
-    row->sampling.params.temperature = (float)v;
-    return 0;
-}
-SETTER(set_repetition_penalty) {
-    IN_RANGE(0.01, 100, "must be from 0.01 to 100");
-    row->sampling.params.repetition_penalty = (float)v;
-    return 0;
-}
-SETTER(set_presence_penalty) {
-    IN_RANGE(-100, 100, "must be from -100 to 100");
-    row->sampling.params.presence_penalty = (float)v;
-    return 0;
-}
-SETTER(set_min_length) {
-    IN_RANGE(0, INT32_MAX, "must not be negative");
-    row->sampling.params.min_tokens = (int32_t)v;
     return 0;
 }
 SETTER(set_session_len) {
@@ -95,28 +80,13 @@ SETTER(set_embeddings) {
     return 0;
 }
 SETTER(set_beam_width) { // one for all rows, as outputs have one shape
-    IN_RANGE(1, BEAMS_MAX, "must be from 1 to 64");
+    TRY(set_whole(g, f, row, v, err));
     bool first = row == g->r->rows;
     if (!first && (size_t)v != g->r->n_beams)
         return infer_refuse_value(g, "must be the same for all rows", err);
     g->r->n_beams = (size_t)v;
     if (g->r->n_beams > 1 && g->r->n_beams * g->r->n_rows > INFER_BEAMS_MAX)
         return infer_refuse_value(g, "gives more than 1024 beams in all rows", err);
-    row->sampling.params.beam_width = (int32_t)v;
-    return 0;
-}
-SETTER(set_len_penalty) {
-    IN_RANGE(-10, 10, "must be from -10 to 10");
-    row->sampling.params.len_penalty = (float)v;
-    return 0;
-}
-SETTER(set_diversity) {
-    IN_RANGE(-100, 100, "must be from -100 to 100");
-    row->sampling.params.beam_search_diversity_rate = (float)v;
-    return 0;
-}
-SETTER(set_end_id) {
-    row->sampling.params.end_id = v > INT32_MAX ? INT32_MAX : (int32_t)v;
     return 0;
 }
 SETTER(set_start_id) {
@@ -129,83 +99,91 @@ SETTER(ignore) {
     return 0;
 }
 
-static int read_seed(struct infer_reading *g, size_t row, struct err *err) {
+static int read_seed(struct infer_reading *g, const struct infer_input *f, size_t row,
+                     struct err *err) {
     g->r->rows[row].sampling.params.seed = tensor_u64(g->tensor, element(g, row));
     return 0;
 }
 
-static struct word_reading words_of(const struct infer_reading *g, size_t row) {
+static struct word_reading words_of(const struct infer_reading *g, const struct infer_input *f,
+                                    size_t row) {
     return (struct word_reading){g->tensor, g->engine, row, g->r->n_rows,
-                                 &g->r->rows[row].sampling.params};
+                                 place_of(f, &g->r->rows[row])};
 }
-static int read_bad_ids(struct infer_reading *g, size_t row, struct err *err) {
-    struct word_reading w = words_of(g, row);
-    return word_lists_bad_ids(&w, err);
+static int read_word_ids(struct infer_reading *g, const struct infer_input *f, size_t row,
+                         struct err *err) {
+    struct word_reading w = words_of(g, f, row);
+    return word_lists_ids(&w, err);
 }
-static int read_stop_ids(struct infer_reading *g, size_t row, struct err *err) {
-    struct word_reading w = words_of(g, row);
-    return word_lists_stop_ids(&w, err);
-}
-static int read_bad_words(struct infer_reading *g, size_t row, struct err *err) {
-    struct word_reading w = words_of(g, row);
-    return word_lists_bad_text(&w, err);
-}
-static int read_stop_words(struct infer_reading *g, size_t row, struct err *err) {
-    struct word_reading w = words_of(g, row);
-    return word_lists_stop_text(&w, err);
+static int read_words(struct infer_reading *g, const struct infer_input *f, size_t row,
+                      struct err *err) {
+    struct word_reading w = words_of(g, f, row);
+    return word_lists_text(&w, err);
 }
 
-// set: called with each row's value. read: called for each row. Neither: another file reads it.
-static const struct infer_input {
-    struct infer_field field;
-    int (*set)(struct infer_reading *g, struct infer_row *row, double v, struct err *err);
-    int (*read)(struct infer_reading *g, size_t row, struct err *err);
-} inputs[] = {
-#define NUMBER(name, type, models, set)                                                            \
-    { {name, type, 1, {1}, true, models}, set, NULL }
-    {{"input_ids", TENSOR_UINT32, 1, {-1}, false, IDS}, NULL, NULL},
-    {{"input_lengths", TENSOR_UINT32, 1, {1}, true, IDS}, NULL, NULL},
-    {{"request_output_len", TENSOR_UINT32, 1, {-1}, false, IDS}, set_output_len, NULL},
-    {{"INPUT_0", TENSOR_BYTES, 1, {-1}, false, TEXT}, NULL, NULL},
-    {{"INPUT_1", TENSOR_UINT32, 1, {-1}, false, TEXT}, set_output_len, NULL},
-    {{"INPUT_2", TENSOR_BYTES, 1, {-1}, true, TEXT}, NULL, read_bad_words},
-    {{"INPUT_3", TENSOR_BYTES, 1, {-1}, true, TEXT}, NULL, read_stop_words},
-    {{"QUERY", TENSOR_BYTES, 1, {-1}, false, ENCODE}, NULL, NULL}, // read by text_models.c
-    {{"BAD_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE}, NULL, NULL},
-    {{"STOP_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE}, NULL, NULL},
-    {{"REQUEST_OUTPUT_LEN", TENSOR_UINT32, 1, {-1}, true, ENCODE}, NULL, NULL},
-    {{"TOKENS_BATCH", TENSOR_UINT32, 2, {-1, -1}, false, DECODE}, NULL, NULL},
-    {{"RESPONSE_INPUT_LENGTHS", TENSOR_INT32, 1, {-1}, true, DECODE}, NULL, NULL},
-    NUMBER("runtime_top_k", TENSOR_UINT32, BOTH, set_top_k),
-    NUMBER("runtime_top_p", TENSOR_FP32, BOTH, set_top_p),
-    NUMBER("temperature", TENSOR_FP32, BOTH, set_temperature),
-    NUMBER("repetition_penalty", TENSOR_FP32, BOTH, set_repetition_penalty),
-    NUMBER("presence_penalty", TENSOR_FP32, BOTH, set_presence_penalty),
-    NUMBER("min_length", TENSOR_INT32, BOTH, set_min_length),
-    {{"random_seed", TENSOR_UINT64, 1, {1}, true, BOTH}, NULL, read_seed},
-    {{"bad_words_list", TENSOR_INT32, 2, {2, -1}, true, IDS}, NULL, read_bad_ids},
-    {{"stop_words_list", TENSOR_INT32, 2, {2, -1}, true, IDS}, NULL, read_stop_ids},
-    NUMBER("session_len", TENSOR_UINT32, BOTH, set_session_len),
-    NUMBER("memory_len", TENSOR_UINT32, BOTH, set_memory_len),
-    NUMBER("is_return_log_probs", TENSOR_BOOL, BOTH, set_log_probs),
-    NUMBER("start_id", TENSOR_UINT32, BOTH, set_start_id),
-    NUMBER("end_id", TENSOR_UINT32, BOTH, set_end_id),
-    NUMBER("beam_width", TENSOR_UINT32, BOTH, set_beam_width),
-    NUMBER("len_penalty", TENSOR_FP32, BOTH, set_len_penalty),
-    NUMBER("beam_search_diversity_rate", TENSOR_FP32, BOTH, set_diversity),
-    NUMBER("top_p_decay", TENSOR_FP32, BOTH, set_top_p_decay),
-    NUMBER("top_p_min", TENSOR_FP32, BOTH, set_top_p_min),
-    NUMBER("top_p_reset_ids", TENSOR_UINT32, BOTH, set_top_p_reset_ids),
-    NUMBER("is_return_context_cum_log_probs", TENSOR_BOOL, BOTH, set_context_log_probs),
-    NUMBER("is_return_context_embeddings", TENSOR_BOOL, BOTH, set_embeddings),
+static const struct infer_input inputs[] = {
+#define AT(member) .at = offsetof(struct sampling_params, member)
+#define FIELD(...) .field = {__VA_ARGS__}
+#define NUMBER(name, type, models, ...)                                                            \
+    { FIELD(name, type, 1, {1}, true, models), __VA_ARGS__ }
+#define REAL(name, member, low, high, what)                                                        \
+    NUMBER(name, TENSOR_FP32, BOTH, .set = set_real, AT(member), .min = (low), .max = (high),      \
+           .range = what)
+#define OUTPUT_LEN                                                                                 \
+    .set = set_output_len, AT(max_tokens), .min = 1, .max = INT32_MAX,                             \
+    .range = "must be from 1 to 2147483647"
+    {FIELD("input_ids", TENSOR_UINT32, 1, {-1}, false, IDS)},
+    {FIELD("input_lengths", TENSOR_UINT32, 1, {1}, true, IDS)},
+    {FIELD("request_output_len", TENSOR_UINT32, 1, {-1}, false, IDS), OUTPUT_LEN},
+    {FIELD("INPUT_0", TENSOR_BYTES, 1, {-1}, false, TEXT)},
+    {FIELD("INPUT_1", TENSOR_UINT32, 1, {-1}, false, TEXT), OUTPUT_LEN},
+    {FIELD("INPUT_2", TENSOR_BYTES, 1, {-1}, true, TEXT), .read = read_words, AT(bad_words)},
+    {FIELD("INPUT_3", TENSOR_BYTES, 1, {-1}, true, TEXT), .read = read_words, AT(stop)},
+    {FIELD("QUERY", TENSOR_BYTES, 1, {-1}, false, ENCODE)}, // read by text_models.c
+    {FIELD("BAD_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE)},
+    {FIELD("STOP_WORDS_DICT", TENSOR_BYTES, 1, {-1}, true, ENCODE)},
+    {FIELD("REQUEST_OUTPUT_LEN", TENSOR_UINT32, 1, {-1}, true, ENCODE)},
+    {FIELD("TOKENS_BATCH", TENSOR_UINT32, 2, {-1, -1}, false, DECODE)},
+    {FIELD("RESPONSE_INPUT_LENGTHS", TENSOR_INT32, 1, {-1}, true, DECODE)},
+    NUMBER("runtime_top_k", TENSOR_UINT32, BOTH, .set = set_whole, AT(top_k), .max = UINT32_MAX),
+    REAL("runtime_top_p", top_p, 0, 1, "must be from 0 to 1"),
+    REAL("temperature", temperature, 0, 100, "must be from 0 to 100"),
+    REAL("repetition_penalty", repetition_penalty, 0.01, 100, "must be from 0.01 to 100"),
+    REAL("presence_penalty", presence_penalty, -100, 100, "must be from -100 to 100"),
+    NUMBER("min_length", TENSOR_INT32, BOTH, .set = set_whole, AT(min_tokens), .max = INT32_MAX,
+           .range = "must not be negative"),
+    {FIELD("random_seed", TENSOR_UINT64, 1, {1}, true, BOTH), .read = read_seed},
+    {FIELD("bad_words_list", TENSOR_INT32, 2, {2, -1}, true, IDS), .read = read_word_ids,
+     AT(bad_words)},
+    {FIELD("stop_words_list", TENSOR_INT32, 2, {2, -1}, true, IDS), .read = read_word_ids,
+     AT(stop)},
+    NUMBER("session_len", TENSOR_UINT32, BOTH, .set = set_session_len),
+    NUMBER("memory_len", TENSOR_UINT32, BOTH, .set = set_memory_len),
+    NUMBER("is_return_log_probs", TENSOR_BOOL, BOTH, .set = set_log_probs),
+    NUMBER("start_id", TENSOR_UINT32, BOTH, .set = set_start_id),
+    NUMBER("end_id", TENSOR_UINT32, BOTH, .set = set_whole, AT(end_id), .max = UINT32_MAX),
+    NUMBER("beam_width", TENSOR_UINT32, BOTH, .set = set_beam_width, AT(beam_width), .min = 1,
+           .max = BEAMS_MAX, .range = "must be from 1 to 64"),
+    REAL("len_penalty", len_penalty, -10, 10, "must be from -10 to 10"),
+    REAL("beam_search_diversity_rate", beam_search_diversity_rate, -100, 100,
+         "must be from -100 to 100"),
+    REAL("top_p_decay", top_p_decay, DBL_MIN, 1, "must be above 0 and at most 1"),
+    REAL("top_p_min", top_p_min, DBL_MIN, 1, "must be above 0 and at most 1"),
+    NUMBER("top_p_reset_ids", TENSOR_UINT32, BOTH, .set = set_top_p_reset_ids),
+    NUMBER("is_return_context_cum_log_probs", TENSOR_BOOL, BOTH, .set = set_context_log_probs),
+    NUMBER("is_return_context_embeddings", TENSOR_BOOL, BOTH, .set = set_embeddings),
     // Read by prompt_inputs.c.
-    NUMBER("prompt_learning_task_name_ids", TENSOR_UINT32, BOTH, NULL),
-    NUMBER("request_prompt_type", TENSOR_UINT32, BOTH, NULL),
-    NUMBER("request_prompt_lengths", TENSOR_UINT32, BOTH, NULL),
-    {{REQUEST_PROMPT_EMBEDDING, TENSOR_FP16, 2, {-1, -1}, true, BOTH}, NULL, NULL},
-    NUMBER("START", TENSOR_INT32, BOTH, ignore), // the request's parameters have this effect
-    NUMBER("END", TENSOR_INT32, BOTH, ignore),
+    NUMBER("prompt_learning_task_name_ids", TENSOR_UINT32, BOTH, .set = NULL),
+    NUMBER("request_prompt_type", TENSOR_UINT32, BOTH, .set = NULL),
+    NUMBER("request_prompt_lengths", TENSOR_UINT32, BOTH, .set = NULL),
+    {FIELD(REQUEST_PROMPT_EMBEDDING, TENSOR_FP16, 2, {-1, -1}, true, BOTH)},
+    NUMBER("START", TENSOR_INT32, BOTH, .set = ignore), // the request's parameters have this effect
+    NUMBER("END", TENSOR_INT32, BOTH, .set = ignore),
+#undef OUTPUT_LEN
+#undef REAL
+#undef FIELD
 #undef NUMBER
+#undef AT
 };
 enum { N_INPUTS = sizeof inputs / sizeof *inputs };
 
@@ -257,8 +235,8 @@ static int read_input(struct infer_reading *g, const struct infer_input *f, stru
     if (!is_list && g->tensor->n != 1 && g->tensor->n != r->n_rows)
         return infer_refuse_value(g, "must have one element, or one for each row", err);
     for (size_t row = 0; row < r->n_rows; row++)
-        TRY(f->set ? f->set(g, &r->rows[row], tensor_number(g->tensor, element(g, row)), err)
-                   : f->read(g, row, err));
+        TRY(f->set ? f->set(g, f, &r->rows[row], tensor_number(g->tensor, element(g, row)), err)
+                   : f->read(g, f, row, err));
     return 0;
 }
 

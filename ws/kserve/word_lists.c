@@ -50,7 +50,7 @@ static int item_ids(const struct word_list *w, const struct word_reading *g, siz
     return 0;
 }
 
-static int add_ids(const struct word_reading *g, struct sampling_words *out, struct err *err) {
+int word_lists_ids(const struct word_reading *g, struct err *err) {
     struct word_list w = {0};
     int32_t ids[SAMPLING_WORD_TOKENS];
     size_t from = 0, end = 0;
@@ -61,17 +61,9 @@ static int add_ids(const struct word_reading *g, struct sampling_words *out, str
         if (end - from > SAMPLING_WORD_TOKENS)
             return refuse_value(g, "has an item of more than 32 ids", err);
         TRY(item_ids(&w, g, from, end, ids, err));
-        TRY(sampling_words_add_ids(out, g->tensor->name, ids, end - from, err));
+        TRY(sampling_words_add_ids(g->words, g->tensor->name, ids, end - from, err));
     }
     return rc;
-}
-
-int word_lists_bad_ids(const struct word_reading *g, struct err *err) {
-    return add_ids(g, &g->params->bad_words, err);
-}
-
-int word_lists_stop_ids(const struct word_reading *g, struct err *err) {
-    return add_ids(g, &g->params->stop, err);
 }
 
 int word_lists_split(const char *text, size_t len,
@@ -94,27 +86,12 @@ int word_lists_split(const char *text, size_t len,
     return rc;
 }
 
-static int add_bad_word(void *ctx, const char *word, size_t len, struct err *err) {
+static int add_word(void *ctx, const char *word, size_t len, struct err *err) {
     const struct word_reading *g = ctx;
-    return sampling_words_add_text(&g->params->bad_words, g->tensor->name, word, len, err);
+    return sampling_words_add_text(g->words, g->tensor->name, word, len, err);
 }
 
-static int add_stop_word(void *ctx, const char *word, size_t len, struct err *err) {
-    const struct word_reading *g = ctx;
-    return sampling_words_add_text(&g->params->stop, g->tensor->name, word, len, err);
-}
-
-static int split_text(const struct word_reading *g,
-                      int (*add)(void *ctx, const char *word, size_t len, struct err *err),
-                      struct err *err) {
+int word_lists_text(const struct word_reading *g, struct err *err) {
     const struct tensor_text *text = &g->tensor->texts[g->tensor->n == 1 ? 0 : g->row];
-    return word_lists_split(text->bytes, text->len, add, (void *)(size_t)g, err);
-}
-
-int word_lists_bad_text(const struct word_reading *g, struct err *err) {
-    return split_text(g, add_bad_word, err);
-}
-
-int word_lists_stop_text(const struct word_reading *g, struct err *err) {
-    return split_text(g, add_stop_word, err);
+    return word_lists_split(text->bytes, text->len, add_word, (void *)(size_t)g, err);
 }

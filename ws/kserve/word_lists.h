@@ -9,13 +9,11 @@ struct word_reading { // which row's words to read, and from what
     const struct tensor *tensor;
     const struct engine *engine;
     size_t row, n_rows;
-    struct sampling_params *params; // gets the words
+    struct sampling_words *words; // get them
 };
-// Each adds the words of one row to params->bad_words or params->stop; the tensor's shape is checked first.
-int word_lists_bad_ids(const struct word_reading *r, struct err *err);
-int word_lists_stop_ids(const struct word_reading *r, struct err *err);
-int word_lists_bad_text(const struct word_reading *r, struct err *err);
-int word_lists_stop_text(const struct word_reading *r, struct err *err);
+// Each adds the words of one row; the tensor's shape is checked first.
+int word_lists_ids(const struct word_reading *r, struct err *err);
+int word_lists_text(const struct word_reading *r, struct err *err);
 
 // Calls add() with each word that is not empty. A backslash makes the next character literal.
 int word_lists_split(const char *text, size_t len,
