@@ -42,7 +42,8 @@ enum op_feature {
         1 << 14, // the same for linear and its fusions alone, not in embed, latent_attention
     // With OP_GROUPS_LINEAR: in experts too, where all of a layer's have one format.
     OP_GROUPS_EXPERTS = 1 << 15,
-    OP_QKV_CLIP = 1 << 16 // qkv_args.clip
+    OP_QKV_CLIP = 1 << 16,     // qkv_args.clip
+    OP_EXPERTS_MIXED = 1 << 17 // experts of one layer may differ in dtype and format
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \
@@ -50,7 +51,7 @@ enum op_feature {
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
         "embeddings for each layer", "scaled or capped logits", "experts", "latent attention",     \
         "weights of few bits", "weights of few bits in linear alone", "experts of few bits",       \
-        "clipped q, k and v"
+        "clipped q, k and v", "experts of several formats"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
@@ -207,8 +208,8 @@ struct route_args {
 // One layer's experts, those of all ids: y = down(act(up(x))) each.
 struct experts_args {
     int32_t n_experts, n_chosen;
-    // (n_experts) matrices of equal shapes. up: gated (2 * width, H), the gate's rows first, else (width, H);
-    // down: (H, width).
+    // (n_experts) matrices of equal shapes and, without OP_EXPERTS_MIXED, of one format. up: gated (2 * width, H),
+    // the gate's rows first, else (width, H); down: (H, width).
     const struct weight *up, *down;
     const float *up_bias,
         *down_bias; // (n_experts, up's rows), (n_experts, H), device memory; or NULL

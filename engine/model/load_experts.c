@@ -1,4 +1,5 @@
 // Loads a layer's experts, from one tensor for each of an expert's matrices or from one for all experts. See loader.h.
+#include "base/log.h"
 #include "engine/model/loader.h"
 #include <math.h>
 #include <stdio.h>
@@ -77,7 +78,7 @@ static bool same_numbers(const struct weight *a, const struct weight *b) {
            (a->dtype != DTYPE_U8 || a->layout == b->layout);
 }
 
-static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, enum form form,
+static int load_once(struct loader *l, struct experts_weights *w, int32_t layer, enum form form,
                      struct err *err) {
     const struct feed_config *f = &model_layer(&l->m->config, layer)->feed;
     struct part parts[3];
@@ -90,14 +91,48 @@ static int load_each(struct loader *l, struct experts_weights *w, int32_t layer,
         const struct part *up = f->gated ? parts : parts + 1;
         TRY(loader_matrix(l, w ? &w->up[e] : NULL, layer, up, f->gated ? 2 : 1, err));
         TRY(loader_matrix(l, w ? &w->down[e] : NULL, layer, &parts[2], 1, err));
-        // The loops over a layer's experts are those of the first one's numbers.
-        if (w && l->packing && e > 0 &&
-            (!same_numbers(&w->up[e], &w->up[0]) || !same_numbers(&w->down[e], &w->down[0])))
-            return err_set(err, E_UNSUPPORTED,
-                           "the experts %d and 0 of layer %d are stored in different formats", e,
-                           layer);
     }
     return 0;
+}
+
+// The first expert whose numbers are not those of expert 0; 0: none.
+static int32_t first_other(const struct experts_weights *w, int32_t n) {
+    for (int32_t e = 1; e < n; e++)
+        if (!same_numbers(&w->up[e], &w->up[0]) || !same_numbers(&w->down[e], &w->down[0]))
+            return e;
+    return 0;
+}
+
+static void release_each(struct loader *l, struct experts_weights *w, int32_t n) {
+    struct backend *be = l->m->backend;
+    for (int32_t e = 0; e < n; e++) {
+        l->m->weight_bytes -= w->up[e].bytes + w->down[e].bytes;
+        be->ops->weight_release(be, &w->up[e]);
+        be->ops->weight_release(be, &w->down[e]);
+        w->up[e] = w->down[e] = (struct weight){0};
+    }
+}
+
+// Experts of one layer may have different formats in a folder. A backend whose loops cannot change from expert to
+// expert gets all of the layer in F32.
+static int load_each(struct loader *l, struct experts_weights *w, int32_t layer, enum form form,
+                     struct err *err) {
+    const int32_t n = model_layer(&l->m->config, layer)->feed.experts.n_experts;
+    const int64_t done = l->done;
+    TRY(load_once(l, w, layer, form, err));
+    if (!w || !l->packing || l->m->backend->ops->features & OP_EXPERTS_MIXED) return 0;
+    const int32_t other = first_other(w, n);
+    if (!other) return 0;
+    log_info("model.widened",
+             "layer=%d to=f32 because=its experts %d and 0 are stored in different formats, which "
+             "the device does not mix",
+             layer, other);
+    release_each(l, w, n);
+    l->done = done;
+    l->widen = true;
+    int rc = load_once(l, w, layer, form, err);
+    l->widen = false;
+    return rc;
 }
 
 // Of each expert's alternating biases of gate and up, this rank's: those of the gate first.

@@ -1,5 +1,6 @@
 // Parts of tensors onto the backend. See loader.h.
 #include "engine/model/loader.h"
+#include "base/log.h"
 #include "kernels/fp8.h"
 #include "kernels/int8.h"
 #include <stdlib.h>
@@ -158,7 +159,7 @@ struct matrix { // parts as read: whole rows if they will be quantised
     int n;
     int32_t block_k;             // of the stored scales, likewise
     enum weight_format quantize; // on the way
-    bool widen;                  // floats of several types: all become F32
+    bool widen;                  // parts of several types: all become F32
 };
 
 static bool is_widened(const struct matrix *m, int i) {
@@ -172,6 +173,12 @@ static size_t widened_room(const struct matrix *m, int i) {
 
 static int64_t n_values(const struct part *p) {
     return (int64_t)p->rows.count * p->cols.count;
+}
+
+// Whether a part is stored in 8 bits or few, so that its F32 values are not the file's choice.
+static bool is_quantised(const struct loader *l, const struct tensor *t) {
+    struct group_format few;
+    return part_is_8bit(t) || checkpoint_groups(l->cp, t, &few);
 }
 
 // A part's scales, and the tensor that they come from, as it is and as F32.
@@ -316,16 +323,33 @@ static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m
 
 // --- the others ---
 
+// The values of a view of 8 bits: its codes times their scales.
+static void scale_view(float *out, const struct tensor_view *v) {
+    const uint8_t *codes = v->data;
+    const int64_t blocks = fp8_blocks((int32_t)v->cols, v->block_k);
+    for (int64_t r = 0; r < v->rows; r++)
+        for (int64_t c = 0; c < v->cols; c++) {
+            const uint8_t code = codes[r * v->row_stride + c * v->col_stride];
+            const float number = v->dtype == DTYPE_I8 ? (float)(int8_t)code : e4m3_to_f32(code);
+            *out++ = number * v->scales[r * blocks + (v->block_k ? c / v->block_k : 0)];
+        }
+}
+
 // Widens a staged part to F32 at *at, points the view to the F32 values and moves *at behind them.
 static void widen_view(const struct matrix *m, int i, const char *staged, char **at,
                        struct tensor_view *v) {
     size_t size = dtype_size(v->dtype), n = staged_bytes(m->tensors[i], &m->parts[i]) / size;
     size_t skip = (size_t)((const char *)v->data - staged) / size;
     float *wide = (float *)(void *)*at;
+    *at += widened_room(m, i);
+    if (v->scales) {
+        scale_view(wide, v);
+        *v = (struct tensor_view){wide, DTYPE_F32, v->rows, v->cols, v->cols, 1, NULL, 0};
+        return;
+    }
     to_f32(wide, staged, v->dtype, n);
     v->data = wide + skip;
     v->dtype = DTYPE_F32;
-    *at += widened_room(m, i);
 }
 
 // The setting says that x is rounded. A router beside matrices in bf16 stays as it is, as an embedding does that is
@@ -345,7 +369,7 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
     struct tensor_view views[LOADER_MAX_PARTS];
     const char *staged_at[LOADER_MAX_PARTS];
     struct backend *be = l->m->backend;
-    const char *panels = be->ops->weight_map ? find_panels(m) : NULL;
+    const char *panels = be->ops->weight_map && !m->widen ? find_panels(m) : NULL;
     if (panels) return map_matrix(l, w, m, panels, err);
     size_t room = matrix_room(m), at = 0, bytes = 0;
     TRY(stage(l, room, err));
@@ -360,18 +384,19 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
         bytes += slice_bytes(m->tensors[i], &parts[i]);
     }
     char *rest = l->staging + at + staged_room(m->tensors[m->n - 1], &m->parts[m->n - 1]);
+    bool few = false;
     for (int i = 0; i < m->n; i++) {
-        if (is_widened(m, i)) widen_view(m, i, staged_at[i], &rest, &views[i]);
         if (m->scales[i]) TRY(read_scales(l, m, i, &rest, &views[i], err));
+        if (is_widened(m, i)) widen_view(m, i, staged_at[i], &rest, &views[i]);
+        few |= is_quantised(l, m->tensors[i]);
         if (!m->quantize) continue;
         TRY(quantize_view(m, i, &rest, &views[i], err));
         views[i].data = (const char *)views[i].data + parts[i].cols.first;
         views[i].cols = parts[i].cols.count;
     }
     struct weight packed = {0};
-    struct group_format few; // widened ones are multiplied in F32
-    if (!checkpoint_groups(l->cp, m->tensors[0], &few))
-        TRY(check_products(be, &parts[0], views, err));
+    // What is widened from few bits is multiplied in F32.
+    if (!few) TRY(check_products(be, &parts[0], views, err));
     TRY(be->ops->weight_init(be, &packed, views, m->n, err));
     *w = packed;
     l->m->weight_bytes += w->bytes;
@@ -394,10 +419,6 @@ static int find_scales(struct loader *l, int32_t layer, struct matrix *m, int i,
     return 0;
 }
 
-static bool is_wide_float(const struct tensor *t) {
-    return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
-}
-
 bool loader_stacks(const struct loader *l, int32_t layer, const struct part *parts, int n) {
     const struct tensor *tensors[LOADER_MAX_PARTS];
     char name[TENSOR_NAME_MAX];
@@ -413,17 +434,13 @@ bool loader_stacks(const struct loader *l, int32_t layer, const struct part *par
 int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struct part *parts,
                   int n, struct err *err) {
     struct matrix m = {.n = n};
+    char quoted[TENSOR_NAME_MAX];
+    bool eight = false;
     for (int i = 0; i < n; i++) {
         m.parts[i] = parts[i];
         TRY(find_part(l, layer, &parts[i], parts[i].bare ? "" : "weight", &m.tensors[i], err));
-        bool same = m.tensors[i]->dtype == m.tensors[0]->dtype;
-        if (!same && is_wide_float(m.tensors[i]) && is_wide_float(m.tensors[0]))
-            m.widen = true;
-        else if (!same)
-            return err_set(err, E_UNSUPPORTED,
-                           "the tensors '%s' (%s) and '%s' (%s) must be of one dtype",
-                           m.tensors[0]->name, dtype_name(m.tensors[0]->dtype), m.tensors[i]->name,
-                           dtype_name(m.tensors[i]->dtype));
+        m.widen |= l->widen || m.tensors[i]->dtype != m.tensors[0]->dtype;
+        eight |= part_is_8bit(m.tensors[i]);
         if (part_is_panels(m.tensors[i])) m.parts[i].transposed = false;
         if (part_is_8bit(m.tensors[i])) TRY(find_scales(l, layer, &m, i, err));
         if (w && !l->packing) l->total += (int64_t)slice_bytes(m.tensors[i], &parts[i]);
@@ -431,8 +448,12 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
     for (int i = 0; i < n && !parts[0].looked_up && !parts[0].stack; i++)
         l->roles[checkpoint_index(l->cp, m.tensors[i])] =
             parts[i].transposed ? TENSOR_TRANSPOSED : TENSOR_MATRIX;
-    if (!part_is_8bit(m.tensors[0]) && !parts[0].looked_up) m.quantize = l->weights;
-    if (w && l->packing && !m.quantize && loader_groups(l, parts, m.tensors, n))
+    if (!eight && !l->widen && !parts[0].looked_up) m.quantize = l->weights;
+    if (w && l->packing && m.widen && eight && !l->widen)
+        log_info("model.widened",
+                 "tensor=%s to=f32 because=it is stacked with matrices of another dtype",
+                 log_quote(quoted, sizeof quoted, m.tensors[0]->name));
+    if (w && l->packing && !m.quantize && !l->widen && loader_groups(l, parts, m.tensors, n))
         return loader_pack_groups(l, w, parts, m.tensors, n, err);
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);

@@ -13,6 +13,7 @@ struct loader {
     struct checkpoint *cp;
     bool packing;               // this is the second walk
     enum weight_format weights; // the format of the matrices that linear multiplies by
+    bool widen;                 // all matrices become F32, whatever their format
     uint8_t *roles;             // (tensors of the checkpoint) enum tensor_role; first walk
     size_t *order;              // (tensors of the checkpoint) or NULL: the tensors found, in order
     size_t n_found;

@@ -81,7 +81,7 @@ static const struct backend_ops cpu_ops = {
     .kv_groups = true,
     .features = OP_SOFT_CAP | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE | OP_V_NORM |
                 OP_QKV_CLIP | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS | OP_LOGITS |
-                OP_SINKS | OP_EXPERTS | OP_LATENT | OP_GROUPS,
+                OP_SINKS | OP_EXPERTS | OP_EXPERTS_MIXED | OP_LATENT | OP_GROUPS,
     .mem_alloc = cpu_mem_alloc,
     .mem_free = cpu_mem_free,
     .mem_write = cpu_mem_copy,

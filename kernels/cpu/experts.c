@@ -42,7 +42,6 @@ struct layout {
 struct experts_job {
     struct cpu_backend *cpu;
     const struct experts_args *args;
-    struct linear_loops up_loops, down_loops;
     enum linear_mode mode;
     float *y;
     const float *x;
@@ -86,17 +85,19 @@ static size_t prepared_bytes(const struct linear_loops *l, int32_t n) {
     return (l->header_bytes + rows * l->row_bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
 }
 
-// Both products use the same memory for their prepared rows, one after the other.
-static size_t segment_bytes(const struct linear_loops *up, const struct linear_loops *down,
-                            int32_t n) {
-    size_t a = prepared_bytes(up, n), b = prepared_bytes(down, n);
+// Both products use the same memory for their prepared rows, one after the other. An expert's weights decide the
+// loops, since experts of one layer may differ in their formats.
+static size_t segment_bytes(const struct cpu_backend *cpu, const struct experts_args *args,
+                            int32_t expert, int32_t n) {
+    const struct linear_loops up = cpu_linear_loops(cpu, &args->up[expert]),
+                              down = cpu_linear_loops(cpu, &args->down[expert]);
+    size_t a = prepared_bytes(&up, n), b = prepared_bytes(&down, n);
     return a > b ? a : b;
 }
 
-static struct layout layout_of(struct cpu_backend *cpu, int32_t n, const struct experts_args *a) {
+// All but the rows prepared for a product, which lie behind and are sized by the experts' formats.
+static struct layout layout_of(int32_t n, const struct experts_args *a) {
     struct layout l = {0};
-    const struct linear_loops up = cpu_linear_loops(cpu, a->up),
-                              down = cpu_linear_loops(cpu, a->down);
     const int32_t rows = block_rows(n, a), pairs = rows * a->n_chosen,
                   segments = most_segments(pairs, a);
     l.row = take(&l, (size_t)pairs, sizeof(int32_t));
@@ -106,14 +107,22 @@ static struct layout layout_of(struct cpu_backend *cpu, int32_t n, const struct 
     l.in = take(&l, (size_t)pairs * (size_t)a->up->cols, sizeof(float));
     l.up = take(&l, (size_t)pairs * (size_t)a->up->rows, sizeof(float));
     l.activated = take(&l, (size_t)pairs * (size_t)a->down->cols, sizeof(float));
-    // Segments round their rows up, and each has a header.
-    const size_t one = segment_bytes(&up, &down, PREPARED_ROWS);
-    l.prepared = take(&l, (size_t)(pairs / PREPARED_ROWS) + (size_t)segments, one);
+    l.prepared = l.bytes;
     return l;
 }
 
 size_t cpu_experts_bytes(struct backend *be, int32_t n, const struct experts_args *args) {
-    return n > 0 ? layout_of(cpu_of(be), n, args).bytes : 0;
+    if (n <= 0) return 0;
+    struct layout l = layout_of(n, args);
+    const int32_t pairs = block_rows(n, args) * args->n_chosen;
+    size_t most = 0;
+    for (int32_t e = 0; e < args->n_experts; e++) {
+        const size_t one = segment_bytes(cpu_of(be), args, e, PREPARED_ROWS);
+        if (one > most) most = one;
+    }
+    // Segments round their rows up, and each has a header.
+    take(&l, (size_t)(pairs / PREPARED_ROWS) + (size_t)most_segments(pairs, args), most);
+    return l.bytes;
 }
 
 // --- sorting -------------------------------------------------------------------------------------
@@ -123,7 +132,7 @@ static void add_segment(struct experts_job *j, int32_t expert, int32_t first, in
     *s = (struct segment){expert, first, n, j->n_row_items, 0};
     if (s > j->segments)
         s->prepared =
-            s[-1].prepared + (int64_t)segment_bytes(&j->up_loops, &j->down_loops, s[-1].n);
+            s[-1].prepared + (int64_t)segment_bytes(j->cpu, j->args, s[-1].expert, s[-1].n);
     j->n_row_items += ceil_div(n, ROWS_ITEM);
 }
 
@@ -209,7 +218,8 @@ static void gather_item(void *ctx, int item, int worker) {
     for (int32_t i = r.s->first + r.first; i < r.s->first + r.first + r.n; i++)
         memcpy(j->in + i * width, j->x + j->row[i] * width, (size_t)width * sizeof *j->in);
     const struct linear_args a = up_args(j, r.s);
-    if (j->up_loops.split) j->up_loops.split(&a, r.first, r.n);
+    const struct linear_loops loops = cpu_linear_loops(j->cpu, a.w);
+    if (loops.split) loops.split(&a, r.first, r.n);
 }
 
 static void activate_item(void *ctx, int item, int worker) {
@@ -226,7 +236,8 @@ static void activate_item(void *ctx, int item, int worker) {
                         gated ? up + width : NULL, width);
     }
     const struct linear_args a = down_args(j, r.s);
-    if (j->down_loops.split) j->down_loops.split(&a, r.first, r.n);
+    const struct linear_loops loops = cpu_linear_loops(j->cpu, a.w);
+    if (loops.split) loops.split(&a, r.first, r.n);
 }
 
 // Items of a product: each segment has the same number of panels.
@@ -247,7 +258,7 @@ static void up_item(void *ctx, int item, int worker) {
     const struct segment *s;
     const struct linear_item panels = panels_of(j, item, &s);
     const struct linear_args a = up_args(j, s);
-    j->up_loops.item(&a, &panels, j->cpu->scratch[worker].data);
+    cpu_linear_loops(j->cpu, a.w).item(&a, &panels, j->cpu->scratch[worker].data);
 }
 
 static void down_item(void *ctx, int item, int worker) {
@@ -255,7 +266,7 @@ static void down_item(void *ctx, int item, int worker) {
     const struct segment *s;
     const struct linear_item panels = panels_of(j, item, &s);
     const struct linear_args a = down_args(j, s);
-    j->down_loops.item(&a, &panels, j->cpu->scratch[worker].data);
+    cpu_linear_loops(j->cpu, a.w).item(&a, &panels, j->cpu->scratch[worker].data);
 }
 
 // Several items for each worker; few panels each where there are few in all.
@@ -301,14 +312,12 @@ int cpu_experts(struct backend *be, enum linear_mode mode, void *y, const void *
     if (args->shared) return OP_DECLINED;
     if (n == 0) return 0;
     struct cpu_backend *cpu = cpu_of(be);
-    const struct layout l = layout_of(cpu, n, args);
+    const struct layout l = layout_of(n, args);
     const int32_t block = block_rows(n, args);
     char *base = work;
     struct experts_job j = {
         .cpu = cpu,
         .args = args,
-        .up_loops = cpu_linear_loops(cpu, args->up),
-        .down_loops = cpu_linear_loops(cpu, args->down),
         .mode = mode,
         .row = (int32_t *)(void *)(base + l.row),
         .place = (int32_t *)(void *)(base + l.place),

@@ -185,6 +185,7 @@ const bnbConfig = (more) => ({ quantization_config: { quant_method: 'bitsandbyte
 const scattered = (k, G) => (k * 7 + (k >> 3)) % G;
 const mixed = (stem) => /layers\.0\..*(q|k|v)_proj$/.test(stem) ? packed({ bits: 8, group: 64 }) : /layers\.0\.mlp\.down_proj$/.test(stem) ? fp4({ group: 16, global: 'divided' })
   : /layers\.1\.mlp\.(gate|up)_proj$/.test(stem) ? fp8({ strategy: 'channel', type: 'BF16' }) : /layers\.1\.self_attn\.o_proj$/.test(stem) && packed({ group: 32, zeros: true });
+const experts = { model_type: 'qwen3_moe', architectures: ['Qwen3MoeForCausalLM'], num_experts: 4, num_experts_per_tok: 3, moe_intermediate_size: 128, norm_topk_prob: true };
 const odd = { intermediate_size: 333 }; // rows of gate and up: neither even nor a multiple of anything
 
 const forms = {
@@ -231,11 +232,20 @@ const forms = {
   }, { ignore: ['lm_head', 're:.*layers\\.0\\.self_attn\\.o_proj', 're:.*layers\\.1\\.self_attn\\.(q|k|v)_proj'] }), choose: mixed },
   'an embedding and a head of 4 bits': { q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 }), { ignore: [] }), choose: (stem) => /_proj$|lm_head|embed_tokens/.test(stem) && packed({ group: 32 }) },
   'a tied embedding of 8 bits': { config: { tie_word_embeddings: true }, q: ct('pack-quantized', ints({ num_bits: 8, strategy: 'channel' }), { ignore: [] }), choose: (stem) => /_proj$|embed_tokens/.test(stem) && packed({ bits: 8 }) },
+  'an expert that was not converted, and one in 8 bits': { config: experts, q: ct('mixed-precision', { a: { targets: ['re:.*experts\\.1\\..*'], format: 'pack-quantized', weights: { num_bits: 8, type: 'int', strategy: 'group', group_size: 64 } },
+    b: { targets: ['Linear'], format: 'pack-quantized', weights: { num_bits: 4, type: 'int', strategy: 'group', group_size: 32 } } }, { ignore: ['lm_head', 're:.*mlp\\.gate$', 're:.*experts\\.0\\..*'] }),
+  choose: (stem) => !/experts\.0/.test(stem) && (/experts\.1/.test(stem) ? packed({ bits: 8, group: 64 }) : inLayers(packed({ group: 32 }))(stem)) },
+  'experts whose gate was not converted': { config: experts, q: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 }), { ignore: ['lm_head', 're:.*gate$', 're:.*gate_proj$'] }),
+    choose: (stem) => !/gate_proj/.test(stem) && inLayers(packed({ group: 32 }))(stem) },
+  'fp8 by channel, keys and an up not converted': { q: ct('float-quantized', { group_0: { targets: ['Linear'], weights: { num_bits: 8, type: 'float', strategy: 'channel', symmetric: true, dynamic: false } } },
+    { ignore: ['lm_head', 're:.*k_proj$', 're:.*1\\.mlp\\.up_proj$'] }), choose: (stem) => !/k_proj|1\.mlp\.up_proj/.test(stem) && inLayers(fp8({ strategy: 'channel' }))(stem) },
+  'fp8 blocks, an expert not converted': { config: experts, q: { quantization_config: { quant_method: 'fp8', weight_block_size: [128, 128], fmt: 'e4m3', activation_scheme: 'dynamic', modules_to_not_convert: ['model.layers.1.mlp.experts.2'] } },
+    choose: (stem) => !/1\.mlp\.experts\.2/.test(stem) && inLayers(fp8({ strategy: 'block', name: 'weight_scale_inv' }))(stem) },
   'the older name of the settings': { q: { compression_config: ct('pack-quantized', ints({ strategy: 'group', group_size: 32 })).quantization_config }, choose: inLayers(packed({ group: 32 })) },
 };
 
 /** One of each family of formats: `make test` has these. */
-const SHORT = ['AWQ, groups of 32', 'GPTQ, groups of 32, acts in order', 'integers of 4 bits, groups of 64, asymmetric', 'fp8 blocks, rows and columns that 128 does not divide', 'NVFP4, odd rows', 'bitsandbytes nf4, blocks over rows, to f16'];
+const SHORT = ['AWQ, groups of 32', 'GPTQ, groups of 32, acts in order', 'integers of 4 bits, groups of 64, asymmetric', 'fp8 blocks, rows and columns that 128 does not divide', 'NVFP4, odd rows', 'bitsandbytes nf4, blocks over rows, to f16', 'an expert that was not converted, and one in 8 bits'];
 for (const [name, form] of Object.entries(forms))
   shortIf(SHORT.includes(name))(`few bits: ${name}`, (t) => {
     const { plain, few } = pair(t, form), a = logits(plain), b = logits(few);

@@ -1,4 +1,4 @@
-// experts against double precision: all formats of weights, gated or not, biases, limits; rows that meet at one
+// experts against double precision: all formats of weights, also one beside another, gated or not, biases, limits; rows that meet at one
 // expert, experts without rows, 512 experts. A row's bits must not depend on the other rows, their number
 // or the number of threads.
 #include "kernels/cpu/cpu.h"
@@ -8,36 +8,45 @@ struct kind {
     enum dtype dtype;
     int32_t block_k;
     bool plain; // bf16 that is not packed
+    bool mixed; // expert e has kind e % N_ONE
 };
 static const struct kind kinds[] = {
-    {DTYPE_F32, 0, false},
-    {DTYPE_BF16, 0, false},
-    {DTYPE_BF16, 0, true},
-    {DTYPE_F16, 0, false},
-    {DTYPE_I8, 0, false},
-    {DTYPE_F8_E4M3, 0, false},
-    {DTYPE_F8_E4M3, FP8_BLOCK, false},
+    {DTYPE_F32, 0, false, false},
+    {DTYPE_BF16, 0, false, false},
+    {DTYPE_BF16, 0, true, false},
+    {DTYPE_F16, 0, false, false},
+    {DTYPE_I8, 0, false, false},
+    {DTYPE_F8_E4M3, 0, false, false},
+    {DTYPE_F8_E4M3, FP8_BLOCK, false, false},
+    {.mixed = true},
 };
-enum { N_KINDS = sizeof kinds / sizeof *kinds };
+enum { N_KINDS = sizeof kinds / sizeof *kinds, N_ONE = N_KINDS - 1 };
 
 struct matrices { // one for each expert
-    int32_t n, rows, cols, n_blocks;
+    int32_t n, rows, cols;
     void **data;
     float **scales;
     struct weight *w;
     struct kind kind;
 };
 
+static struct kind kind_of(const struct matrices *m, int32_t e) {
+    return m->kind.mixed ? kinds[e % N_ONE] : m->kind;
+}
+
 static double value_at(const struct matrices *m, int32_t e, int32_t row, int32_t col) {
     const int64_t i = (int64_t)row * m->cols + col;
-    if (!m->scales[e]) return op_read(m->kind.dtype, m->data[e], i);
-    const double scale = m->scales[e][row * m->n_blocks + (m->kind.block_k ? col / FP8_BLOCK : 0)];
+    const struct kind kind = kind_of(m, e);
+    if (!m->scales[e]) return op_read(kind.dtype, m->data[e], i);
+    const double scale = m->scales[e][row * fp8_blocks(m->cols, kind.block_k) +
+                                      (kind.block_k ? col / FP8_BLOCK : 0)];
     const uint8_t q = ((const uint8_t *)m->data[e])[i];
-    return scale * (m->kind.dtype == DTYPE_I8 ? (double)(int8_t)q : (double)e4m3_to_f32(q));
+    return scale * (kind.dtype == DTYPE_I8 ? (double)(int8_t)q : (double)e4m3_to_f32(q));
 }
 
 static void fill(struct matrices *m, int32_t e) {
-    const enum dtype t = m->kind.dtype;
+    const enum dtype t = kind_of(m, e).dtype;
+    const int32_t n_scales = m->rows * fp8_blocks(m->cols, kind_of(m, e).block_k);
     const int64_t n = (int64_t)m->rows * m->cols;
     const bool scaled = t == DTYPE_I8 || t == DTYPE_F8_E4M3;
     m->data[e] = malloc((size_t)n * dtype_size(t));
@@ -50,22 +59,21 @@ static void fill(struct matrices *m, int32_t e) {
             ((uint8_t *)m->data[e])[i] = e4m3_from_f32(op_random() * 20);
     }
     if (!scaled) return;
-    m->scales[e] = op_floats((int64_t)m->rows * m->n_blocks);
-    for (int32_t i = 0; i < m->rows * m->n_blocks; i++)
-        m->scales[e][i] = 0.002f * (1 + fabsf(m->scales[e][i]));
+    m->scales[e] = op_floats(n_scales);
+    for (int32_t i = 0; i < n_scales; i++) m->scales[e][i] = 0.002f * (1 + fabsf(m->scales[e][i]));
 }
 
 static struct matrices make(struct backend *be, struct kind kind, int32_t n, int32_t rows,
                             int32_t cols) {
-    struct matrices m = {n, rows, cols, fp8_blocks(cols, kind.block_k), NULL, NULL, NULL, kind};
+    struct matrices m = {n, rows, cols, NULL, NULL, NULL, kind};
     m.data = calloc((size_t)n, sizeof *m.data);
     m.scales = calloc((size_t)n, sizeof *m.scales);
     m.w = calloc((size_t)n, sizeof *m.w);
-    cpu_raw_budget_set(cpu_of(be), kind.plain ? SIZE_MAX : 0);
     for (int32_t e = 0; e < n; e++) {
+        const struct kind k = kind_of(&m, e);
+        cpu_raw_budget_set(cpu_of(be), k.plain ? SIZE_MAX : 0);
         fill(&m, e);
-        struct tensor_view v = {m.data[e], kind.dtype, rows,        cols,
-                                cols,      1,          m.scales[e], kind.block_k};
+        struct tensor_view v = {m.data[e], k.dtype, rows, cols, cols, 1, m.scales[e], k.block_k};
         struct err err = {0};
         if (be->ops->weight_init(be, &m.w[e], &v, 1, &err) < 0) fail_msg("%s", err.text);
     }
@@ -278,14 +286,14 @@ static void broken(struct backend *be) {
     free(x);
 }
 
-// Products of bf16, where the processor has them: by bits with a row alone.
+// Products of bf16, where the processor has them, beside other formats: by bits with a row alone.
 static void test_bf16_products(void **state) {
     static const struct shape s = {6, 2, 96, 64, ACT_SILU, true, false, 0};
     static const char *const sets[] = {"avx512", "amx"};
     for (int i = 0; i < 2; i++) {
         struct backend *be;
         if (backend_cpu_open_for(&be, DTYPE_BF16, 2, sets[i], NULL) < 0) continue;
-        struct layer l = make_layer(be, kinds[1], &s);
+        struct layer l = make_layer(be, kinds[N_ONE], &s);
         enum { N = 60 };
         float *x = op_floats(N * 96), *y = op_floats(N * 96), *weights = op_floats(N * 2),
               alone[96];
