@@ -111,6 +111,7 @@ static void fill_info(struct engine *e, const struct core_options *io) {
     i->unit_length = mc->embeddings.unit_length;
     i->pooling = poolings[mc->embeddings.pooling];
     i->weight_dtype = model_config_weight_dtype(mc);
+    i->weight_format = e->model->weight_format;
     bool alone = lead_is_alone(&e->lead);
     i->weight_bytes = alone ? (int64_t)e->model->weight_bytes : e->lead.weight_bytes;
     i->weight_bytes_read = alone ? (int64_t)model_bytes_read(e->model) : e->lead.weight_bytes_read;

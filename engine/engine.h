@@ -175,6 +175,7 @@ struct engine_info {        // constant after opening; strings owned by the engi
     int64_t weight_bytes_read; // by a step of one token: all weights, but one row of each table
     int64_t load_us;           // time for reading, converting and copying to the device
     const char *weight_dtype;  // "int8", "fp8", or as config.json says: "bf16"
+    const char *weight_format; // what people call the matrices' format: "Q4_K_M", "W4A16", "bf16"
     int64_t max_session_len;   // the longest possible log
     int32_t default_memory_len;
     int32_t max_memory_len;         // the longest that the cache can hold for one sequence

@@ -24,6 +24,7 @@ static void take_report(struct engine *e, const struct wire_report *r) {
     e->info.fingerprint = process_text(e->process, PROCESS_FINGERPRINT);
     e->info.backend = process_text(e->process, PROCESS_BACKEND);
     e->info.weight_dtype = process_text(e->process, PROCESS_WEIGHT_DTYPE);
+    e->info.weight_format = process_text(e->process, PROCESS_WEIGHT_FORMAT);
     e->max_running = r->max_running;
     e->prefill_tokens = r->prefill_tokens;
     e->host_blocks = r->host_blocks;

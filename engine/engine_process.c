@@ -253,6 +253,7 @@ static void send_opened(struct inside *in) {
     wire_put_text(&in->out, e->info.fingerprint);
     wire_put_text(&in->out, e->info.backend);
     wire_put_text(&in->out, e->info.weight_dtype);
+    wire_put_text(&in->out, e->info.weight_format);
     wire_put(&in->out, &n, sizeof n);
     for (k = e->known; k; k = k->hh.next) wire_put_text(&in->out, k->id);
     send_out(in);

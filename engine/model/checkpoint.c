@@ -6,6 +6,7 @@
 #include "engine/model/checkpoint.h"
 #include "base/json.h"
 #include "base/path.h"
+#include "engine/gguf/gguf_file_type.h"
 #include "engine/model/ft_checkpoint.h"
 #include "engine/model/ft_folder.h"
 #include "engine/model/gguf_tensors.h"
@@ -31,6 +32,7 @@ struct checkpoint {
     struct synth_tensors *random;  // likewise
     struct model_config config;    // of random
     struct packed_tensors *packed; // matrices of few bits among the files' tensors, or NULL
+    char packed_name[PACKED_NAME]; // what people call their format
     const struct tensor **stored;  // of packed: the files' tensors
     const struct tensor **tensors; // (n), sorted by name
     size_t n;
@@ -146,7 +148,7 @@ static int show_packed(struct checkpoint *c, struct err *err) {
     enum packed_format format;
     struct packed_reader reader = {read_stored, c};
     if (c->n_files == 0) return 0;
-    TRY(packed_format_of(c->dir, &format, err));
+    TRY(packed_format_of(c->dir, &format, c->packed_name, err));
     if (format == PACKED_NONE) return 0;
     TRY(packed_tensors_open(&c->packed, format, c->tensors, c->n, reader, err));
     if (!c->packed) return 0;
@@ -415,9 +417,18 @@ int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size
 
 int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
     if (c->ft) return ft_checkpoint_check_unchanged(c->ft, err);
-    if (c->gguf) return gguf_tensors_check_unchanged(c->gguf, err);
+    if (c->gguf) return gguf_check_unchanged(gguf_tensors_file(c->gguf), err);
     for (size_t i = 0; i < c->n_files; i++) TRY(safetensors_check_unchanged(c->files[i], err));
     return 0;
+}
+
+const char *checkpoint_few_bits(const struct checkpoint *c) {
+    struct group_format f;
+    bool few = false;
+    if (c->packed) return c->packed_name[0] ? c->packed_name : NULL;
+    for (size_t i = 0; c->gguf && i < c->n && !few; i++)
+        few = checkpoint_groups(c, c->tensors[i], &f);
+    return few ? gguf_file_type(gguf_tensors_file(c->gguf)) : NULL;
 }
 
 int32_t checkpoint_ft_ranks(const struct checkpoint *c) {

@@ -34,6 +34,9 @@ int checkpoint_populate(const struct checkpoint *c, const struct tensor *t, size
 // and scales can be read row by row.
 bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
                        struct group_format *out);
+// What people call the format of such matrices: "Q4_K_M", "W4A16", "NVFP4". NULL: there are none, or the format has no
+// name. Valid until checkpoint_close.
+const char *checkpoint_few_bits(const struct checkpoint *c);
 struct checkpoint_rows;
 // For reading the rows [first, first + count), counted over all dimensions but the last: only these are in memory.
 int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,

@@ -367,8 +367,8 @@ const struct tensor *gguf_tensors_at(const struct gguf_tensors *c, size_t i) {
     return &c->tensors[i];
 }
 
-int gguf_tensors_check_unchanged(const struct gguf_tensors *c, struct err *err) {
-    return gguf_check_unchanged(c->g, err);
+const struct gguf *gguf_tensors_file(const struct gguf_tensors *c) {
+    return c->g;
 }
 
 // --- reading ---

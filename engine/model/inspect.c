@@ -328,7 +328,7 @@ static void put_weights(struct json_writer *w, const struct model_config *c,
     struct err why = {0};
     int64_t int8 = weight_bytes(c, cp, WEIGHTS_INT8, &why);
     int64_t fp8 = weight_bytes(c, cp, WEIGHTS_FP8, &why);
-    json_put_string(w, "weight_dtype", model_config_weight_dtype(c));
+    json_put_string(w, "weight_dtype", model_weight_format(c, cp));
     if (int8 >= 0 && fp8 >= 0) { // only formats that can be requested
         if (!c->fp8) json_put_int(w, "weight_bytes_int8", int8);
         if (!c->int8) json_put_int(w, "weight_bytes_fp8", fp8);
@@ -370,7 +370,9 @@ int model_inspect(const char *dir, struct json_writer *w, struct err *err) {
     if (rc == 0) {
         json_put_string(w, "family", c.family);
         put_format(w, &c, cp);
-        json_put_string(w, "dtype", dtype_name(c.dtype));
+        // A GGUF file of few bits names no other format.
+        json_put_string(w, "dtype",
+                        gguf_is(dir) ? model_weight_format(&c, cp) : dtype_name(c.dtype));
         put_shape(w, &c);
         put_switches(w, &c);
         put_tokens(w, &c);

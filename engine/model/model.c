@@ -387,8 +387,15 @@ static int load(struct loader *l, const char *model_dir, struct err *err) {
     loader_step(l, 0);
     TRY(walk(l, err));
     TRY(make_positions(m, err));
+    snprintf(m->weight_format, sizeof m->weight_format, "%s",
+             model_weight_format(&m->config, l->cp));
     TRY(fingerprint_compute(m->fingerprint, &m->config, l->cp, err));
     return checkpoint_check_unchanged(l->cp, err);
+}
+
+const char *model_weight_format(const struct model_config *c, const struct checkpoint *cp) {
+    const char *few = c->int8 || c->fp8 ? NULL : checkpoint_few_bits(cp);
+    return few ? few : model_config_weight_dtype(c);
 }
 
 int model_tensor_roles(const struct model_config *c, struct checkpoint *cp, uint8_t *roles,

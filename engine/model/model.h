@@ -91,7 +91,8 @@ struct model {
     size_t weight_bytes;
     struct checkpoint *files; // the mapped files of n_mapped weights; NULL if none is mapped
     int32_t n_mapped;
-    char fingerprint[33]; // equal for equal models (fingerprint.h)
+    char fingerprint[33];   // equal for equal models (fingerprint.h)
+    char weight_format[24]; // model_weight_format
 };
 
 struct model_load_options {
@@ -125,6 +126,10 @@ static inline const struct rank_shape *model_shape(const struct model *m, int32_
 // The part of weight_bytes that a step of one row reads: all but the look-up tables and the experts that it
 // does not choose.
 size_t model_bytes_read(const struct model *m);
+
+// What people call the number format of the matrices: of few bits as checkpoint_few_bits, else as
+// model_config_weight_dtype. Borrowed from the checkpoint, or static.
+const char *model_weight_format(const struct model_config *c, const struct checkpoint *cp);
 
 // The roles of a checkpoint's tensors in a model.
 enum tensor_role {

@@ -191,15 +191,18 @@ static int read_own_files(const char *dir, cJSON **out, struct err *err) {
     return no_memory(dir, err);
 }
 
-int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err) {
+int packed_format_of(const char *model_dir, enum packed_format *out, char name[PACKED_NAME],
+                     struct err *err) {
     char path[PATH_MAX];
     struct err why = {0};
     *out = PACKED_NONE;
+    name[0] = '\0';
     TRY(path_join(path, model_dir, "config.json", err));
     cJSON *config = json_parse_file(path, &json_limits_file, &why), *own = NULL;
     if (!config) return why.code == E_NOTFOUND ? 0 : err_set(err, why.code, "%s", why.text);
     int rc = quantization_of(config) ? 0 : read_own_files(model_dir, &own, err);
     if (rc == 0) rc = packed_format_read(own ? own : config, out, err);
+    packed_name_of(name, quantization_of(own ? own : config));
     cJSON_Delete(own);
     cJSON_Delete(config);
     return rc;

@@ -35,8 +35,12 @@ const cJSON *quantization_of(const cJSON *config);
 // The format that config.json's quantization_config names. E_UNSUPPORTED names what is unknown and changes values.
 int packed_format_read(const cJSON *config, enum packed_format *out, struct err *err);
 // The same of a folder, whose quantization_config may also be a file of its own: quantize_config.json (GPTQ),
-// quant_config.json (AWQ) or hf_quant_config.json (ModelOpt).
-int packed_format_of(const char *model_dir, enum packed_format *out, struct err *err);
+// quant_config.json (AWQ) or hf_quant_config.json (ModelOpt). name: as packed_name_of.
+enum { PACKED_NAME = 24 };
+int packed_format_of(const char *model_dir, enum packed_format *out, char name[PACKED_NAME],
+                     struct err *err);
+// What people call it: "W4A16", "AWQ", "GPTQ-Int4", "NVFP4". "": no method that is known here (packed_name.c).
+void packed_name_of(char out[PACKED_NAME], const cJSON *quantization_config);
 
 struct packed_tensors;
 

@@ -30,6 +30,7 @@ enum process_texts {
     PROCESS_FINGERPRINT,
     PROCESS_BACKEND,
     PROCESS_WEIGHT_DTYPE,
+    PROCESS_WEIGHT_FORMAT,
     PROCESS_N_TEXTS
 };
 // The snapshots that it found, in the order in which it sent them.

@@ -49,6 +49,7 @@ test('the demo model answers, whole and streamed, with the same words for the sa
     const length = parley.hello.models[0].session_len; // under the names of vLLM, OpenRouter and Groq
     assert.ok(length > 0);
     assert.deepEqual([data[0].max_model_len, data[0].context_length, data[0].context_window], [length, length, length]);
+    assert.equal(data[0].weight_format, 'bf16');
     assert.deepEqual(await openai.models.retrieve(ask.model), data[0]);
     assert.deepEqual((await (await fetch(`${server.url}/v1/models/`)).json()).data, data);
     await assert.rejects(openai.models.retrieve('gpt-9'), (e) => e.status === 404 && e.code === 'model_not_found' && e.param === 'model');

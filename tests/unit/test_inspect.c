@@ -70,6 +70,32 @@ static void counts_matrices_of_few_bits_as_such(void **state) {
     cJSON_Delete(j);
 }
 
+// What people call a file's or a folder's numbers, and beside it the dtype in which a folder's other tensors are.
+static void formats_have_the_names_that_people_use(void **state) {
+    static const struct {
+        const char *model, *dtype, *weights;
+    } cases[] = {
+        {"quantised/qwen3_q4_k.gguf", "Q4_K_M", "Q4_K_M"},
+        {"quantised/qwen3_iq4_xs.gguf", "IQ4_XS", "IQ4_XS"},
+        {"quantised/llama_q8_0_split-00001-of-00002.gguf", "Q8_0", "Q8_0"},
+        {"quantised/llama_bf16.gguf", "bf16", "bf16"},
+        {"quantised/awq", "f16", "AWQ"},
+        {"quantised/gptq_8bit", "f16", "GPTQ-Int8"},
+        {"quantised/ct_w4a16_asym", "f16", "W4A16"},
+        {"quantised/ct_mixed", "bf16", "NVFP4"}, // beside 8 bits
+        {"quantised/gpt_oss_mxfp4", "bf16", "MXFP4"},
+        {"models/qwen3", "bf16", "bf16"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char path[200];
+        snprintf(path, sizeof path, "tests/fixtures/%s", cases[i].model);
+        cJSON *j = inspect(path);
+        assert_string_equal(at(j, "dtype")->valuestring, cases[i].dtype);
+        assert_string_equal(at(j, "weight_dtype")->valuestring, cases[i].weights);
+        cJSON_Delete(j);
+    }
+}
+
 static void says_what_is_not_there(void **state) {
     cJSON *j = inspect("tests/fixtures/models/qwen3");
     assert_true(cJSON_IsTrue(at(j, "qk_norm")));
@@ -130,6 +156,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(describes_the_demo_model),
         cmocka_unit_test(counts_matrices_of_few_bits_as_such),
+        cmocka_unit_test(formats_have_the_names_that_people_use),
         cmocka_unit_test(says_what_is_not_there),
         cmocka_unit_test(windows_bound_what_a_session_costs),
         cmocka_unit_test(describes_earlier_families),

@@ -9,6 +9,49 @@
 
 // --- quantization_config ---
 
+static void methods_have_the_names_that_people_use(void **state) {
+#define CT(format, groups)                                                                         \
+    "{\"quant_method\":\"compressed-tensors\",\"format\":\"" format                                \
+    "\",\"config_groups\":{" groups "}}"
+#define GROUP(name, bits, type, more)                                                              \
+    "\"" name "\":{\"weights\":{\"num_bits\":" bits ",\"type\":\"" type "\"}" more "}"
+    static const struct {
+        const char *q, *name;
+    } cases[] = {
+        {"{}", ""},
+        {"{\"quant_method\":\"awq\",\"bits\":4}", "AWQ"},
+        {"{\"quant_method\":\"gptq\",\"bits\":4}", "GPTQ-Int4"},
+        {"{\"quant_method\":\"gptq\",\"bits\":8}", "GPTQ-Int8"},
+        {"{\"quant_method\":\"intel/auto-round\",\"bits\":4}", "AutoRound-Int4"},
+        {"{\"quant_method\":\"mxfp4\"}", "MXFP4"},
+        {"{\"quant_method\":\"modelopt\",\"quant_algo\":\"FP8\"}", "FP8"},
+        {"{\"load_in_4bit\":true,\"bnb_4bit_quant_type\":\"nf4\"}", "NF4"},
+        {"{\"quant_method\":\"bitsandbytes\",\"bnb_4bit_quant_type\":\"fp4\"}", "FP4"},
+        {"{\"quant_method\":\"bitsandbytes\",\"load_in_8bit\":true}", "LLM.int8"},
+        {CT("pack-quantized", GROUP("a", "4", "int", "")), "W4A16"},
+        {CT("int-quantized", GROUP("a", "8", "int", ",\"input_activations\":{\"num_bits\":8}")),
+         "W8A8"},
+        {CT("float-quantized", GROUP("a", "8", "float", "")), "FP8"},
+        {CT("mxfp8-quantized", GROUP("a", "8", "float", "")), "MXFP8"},
+        {CT("mixed-precision", GROUP("a", "8", "int", "") "," GROUP(
+                                   "b", "4", "float", ",\"format\":\"nvfp4-pack-quantized\"")),
+         "NVFP4"},
+        {CT("pack-quantized", ""), ""},
+        {CT("pack-quantized", "\"a\":3"), ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[PACKED_NAME] = "unset";
+        cJSON *q = cJSON_Parse(cases[i].q);
+        assert_non_null(q);
+        packed_name_of(name, q);
+        assert_string_equal(name, cases[i].name);
+        cJSON_Delete(q);
+    }
+    char name[PACKED_NAME];
+    packed_name_of(name, NULL);
+    assert_string_equal(name, "");
+}
+
 static void formats_are_known_or_refused_by_name(void **state) {
     static const struct {
         const char *q;
@@ -99,10 +142,11 @@ static void a_file_of_its_own_names_the_method(void **state) {
     };
     tmp_text(&dir, "config.json", "{\"model_type\":\"llama\"}");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char name[PACKED_NAME];
         enum packed_format format;
         struct err err = {0};
         tmp_text(&dir, cases[i].file, cases[i].text);
-        int rc = packed_format_of(dir.path, &format, &err);
+        int rc = packed_format_of(dir.path, &format, name, &err);
         if (rc < 0 ? rc != cases[i].format : (int)format != cases[i].format)
             fail_msg("%s %s: %d, %s", cases[i].file, cases[i].text, rc < 0 ? rc : (int)format,
                      err.text);
@@ -407,6 +451,7 @@ static void some_rows_cost_their_own_bytes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(methods_have_the_names_that_people_use),
         cmocka_unit_test(formats_are_known_or_refused_by_name),
         cmocka_unit_test(a_file_of_its_own_names_the_method),
         cmocka_unit_test(parts_that_do_not_fit_are_refused),

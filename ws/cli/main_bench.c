@@ -261,7 +261,7 @@ static void report_text(const struct bench_settings *s, const struct engine_info
                         const struct result r[PARTS], double gbs, double ceiling,
                         const struct extras *x) {
     printf("%s on %s, %.2f GB of %s weights\n", info->model_name, info->backend,
-           (double)info->weight_bytes / 1e9, info->weight_dtype);
+           (double)info->weight_bytes / 1e9, info->weight_format);
     printf(
         "  loaded in %.2f s         %10.2f GB/s     peak memory %.2f GB, %.2f GB of it anonymous\n",
         x->load_s, (double)info->weight_bytes / 1e9 / x->load_s, (double)x->peak_bytes / 1e9,
@@ -360,11 +360,13 @@ static int report_json(const struct bench_settings *s, const struct engine_info 
                        const struct extras *x, struct err *err) {
     struct cli_json j;
     cli_json_begin(&j);
-    json_form(&j.w,
-              "model:%s,backend:%s,weight_dtype:%s,weight_bytes:%ld,prompt_tokens:%ld,"
-              "context_tokens:%ld,decode_tokens:%ld,sequences:%ld,repeat:%ld",
-              info->model_name, info->backend, info->weight_dtype, info->weight_bytes,
-              s->prompt_tokens, s->context_tokens, s->decode_tokens, s->sequences, s->repeat);
+    json_form(
+        &j.w,
+        "model:%s,backend:%s,weight_dtype:%s,weight_format:%s,weight_bytes:%ld,prompt_tokens:%ld,"
+        "context_tokens:%ld,decode_tokens:%ld,sequences:%ld,repeat:%ld",
+        info->model_name, info->backend, info->weight_dtype, info->weight_format,
+        info->weight_bytes, s->prompt_tokens, s->context_tokens, s->decode_tokens, s->sequences,
+        s->repeat);
     put_rates(&j.w, r, "");
     if (x->compared) put_rates(&j.w, x->plain, "plain_");
     json_form(&j.w, "bytes_per_step:%g,ceiling_gb_per_second:%g", bytes, ceiling);

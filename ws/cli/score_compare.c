@@ -119,7 +119,7 @@ static int compare_piece(struct comparing *c, struct engine *reference, struct e
 static void describe(struct score_side *side, const struct engine *e, int64_t n_scored) {
     const struct engine_info *info = engine_info(e);
     side->model = info->model_name;
-    side->weight_dtype = info->weight_dtype;
+    side->weight_dtype = info->weight_format;
     side->weight_bytes = info->weight_bytes;
     side->kv_dtype = engine_kv_dtype_name(info->kv_dtype);
     side->kv_bytes_per_token = info->block_bytes / info->block_tokens;
