@@ -33,6 +33,7 @@ struct checkpoint {
     struct model_config config;    // of random
     struct packed_tensors *packed; // matrices of few bits among the files' tensors, or NULL
     char packed_name[PACKED_NAME]; // what people call their format
+    bool mixes_fp8;                // of 8-bit floats beside them, scales are PACKED_FP8_END
     const struct tensor **stored;  // of packed: the files' tensors
     const struct tensor **tensors; // (n), sorted by name
     size_t n;
@@ -149,6 +150,7 @@ static int show_packed(struct checkpoint *c, struct err *err) {
     struct packed_reader reader = {read_stored, c};
     if (c->n_files == 0) return 0;
     TRY(packed_format_of(c->dir, &format, c->packed_name, err));
+    c->mixes_fp8 = format != PACKED_NONE;
     if (format == PACKED_NONE) return 0;
     TRY(packed_tensors_open(&c->packed, format, c->tensors, c->n, reader, err));
     if (!c->packed) return 0;
@@ -422,10 +424,14 @@ int checkpoint_check_unchanged(const struct checkpoint *c, struct err *err) {
     return 0;
 }
 
+const char *checkpoint_fp8_scale(const struct checkpoint *c) {
+    return c->mixes_fp8 ? "weight" PACKED_FP8_END : NULL;
+}
+
 const char *checkpoint_few_bits(const struct checkpoint *c) {
     struct group_format f;
     bool few = false;
-    if (c->packed) return c->packed_name[0] ? c->packed_name : NULL;
+    if (c->mixes_fp8) return c->packed_name[0] ? c->packed_name : NULL;
     for (size_t i = 0; c->gguf && i < c->n && !few; i++)
         few = checkpoint_groups(c, c->tensors[i], &f);
     return few ? gguf_file_type(gguf_tensors_file(c->gguf)) : NULL;

@@ -37,6 +37,8 @@ bool checkpoint_groups(const struct checkpoint *c, const struct tensor *t,
 // What people call the format of such matrices: "Q4_K_M", "W4A16", "NVFP4". NULL: there are none, or the format has no
 // name. Valid until checkpoint_close.
 const char *checkpoint_few_bits(const struct checkpoint *c);
+// How the scales of e4m3 matrices are called in a folder that mixes formats: "weight_scale". NULL: other folders.
+const char *checkpoint_fp8_scale(const struct checkpoint *c);
 struct checkpoint_rows;
 // For reading the rows [first, first + count), counted over all dimensions but the last: only these are in memory.
 int checkpoint_rows_open(struct checkpoint_rows **out, const struct checkpoint *c,

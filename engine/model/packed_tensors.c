@@ -288,6 +288,7 @@ static bool is_codes(const struct finding *f, const struct tensor *t, const char
         return strcmp(*suffix, "weight") == 0 &&
                (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || has_bnb_state(f, t));
     if (strcmp(*suffix, "qweight") == 0 || strcmp(*suffix, "weight_packed") == 0) return true;
+    if (packed_fp8_stays(t, f->stored, f->n)) return false;
     return strcmp(*suffix, "weight") == 0 && t->n_dims == 2 &&
            (t->dtype == DTYPE_U8 || t->dtype == DTYPE_I8 || t->dtype == DTYPE_F8_E4M3);
 }

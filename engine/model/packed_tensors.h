@@ -10,7 +10,8 @@
 //   STEM_blocks, U8               gpt-oss: MXFP4 of all experts of a layer, (E, N, K / 32, 16), and STEM_scales; the
 //                                 matrix is (E, N, K)
 //   STEM.weight, U8               ModelOpt NVFP4: weight_scale_2
-//   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats, is int-quantized or mxfp8-quantized
+//   STEM.weight, I8 or F8_E4M3    with scales, where the folder mixes formats, is int-quantized or mxfp8-quantized; e4m3
+//                                 with a scale a row or one for all stays as it is (packed_fp8.c)
 //   STEM.weight, I8, STEM.SCB     bitsandbytes' LLM.int8(): a row's largest magnitude, 127 times its scale
 //   STEM.weight with quant_state  bitsandbytes' 4 bits (packed_bnb.h), shown in the dtype that they widen to
 //
@@ -41,6 +42,11 @@ int packed_format_of(const char *model_dir, enum packed_format *out, char name[P
                      struct err *err);
 // What people call it: "W4A16", "AWQ", "GPTQ-Int4", "NVFP4". "": no method that is known here (packed_name.c).
 void packed_name_of(char out[PACKED_NAME], const cJSON *quantization_config);
+
+// Whether e4m3 numbers "STEM.weight" stay a tensor of 8 bits, which the loader reads itself: "STEM.weight_scale" beside
+// them has a scale a row, or one for all. stored: (n), sorted by name.
+#define PACKED_FP8_END "_scale" // behind the name of the numbers
+bool packed_fp8_stays(const struct tensor *t, const struct tensor *const *stored, size_t n);
 
 struct packed_tensors;
 

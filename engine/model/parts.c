@@ -134,6 +134,11 @@ static bool is_wide(enum dtype t) {
     return t == DTYPE_F32 || t == DTYPE_F16 || t == DTYPE_BF16;
 }
 
+// NULL: the folder has no matrices of 8-bit floats.
+static const char *fp8_scale(const struct model_config *c, const struct checkpoint *cp) {
+    return c->fp8_scale ? c->fp8_scale : checkpoint_fp8_scale(cp);
+}
+
 int part_find(const struct part *p, const struct checkpoint *cp, const struct family_tensors *names,
               int32_t layer, const char *suffix, const struct model_config *c,
               const struct tensor **out, struct err *err) {
@@ -143,7 +148,7 @@ int part_find(const struct part *p, const struct checkpoint *cp, const struct fa
     bool is_8bit =
         is_panels ||
         (p->n_cols > 0 && !p->stack &&
-         ((c->int8 && t->dtype == DTYPE_I8) || (c->fp8_scale && t->dtype == DTYPE_F8_E4M3)));
+         ((c->int8 && t->dtype == DTYPE_I8) || (fp8_scale(c, cp) && t->dtype == DTYPE_F8_E4M3)));
     if (is_panels || !part_is_panels(t)) TRY(check_shape(t, p, err));
     if (!is_wide(t->dtype) && !is_8bit)
         return err_set(err, E_UNSUPPORTED,
@@ -159,7 +164,8 @@ int part_find_scales(const struct part *p, const struct checkpoint *cp,
     const struct tensor *t;
     bool is_fp8 = of == DTYPE_F8_E4M3;
     const int32_t block = is_fp8 ? c->fp8_block_k : 0;
-    TRY(find_tensor(cp, names, layer, p->stem, is_fp8 ? c->fp8_scale : "weight_scale", &t, err));
+    TRY(find_tensor(cp, names, layer, p->stem, is_fp8 ? fp8_scale(c, cp) : "weight_scale", &t,
+                    err));
     const int64_t rows = p->n_rows, one = 1, column[] = {rows, 1};
     const int64_t blocks[] = {fp8_blocks(rows, block), fp8_blocks(p->n_cols, block)};
     bool fits = block ? has_shape(t, blocks, 2) : has_shape(t, &rows, 1);

@@ -216,6 +216,7 @@ const forms = {
   'fp8 by tensor, odd rows': { config: odd, q: ct('float-quantized', { group_0: { targets: ['Linear'], weights: { num_bits: 8, type: 'float', strategy: 'tensor', symmetric: true, dynamic: false } } }), choose: inLayers(fp8({ strategy: 'tensor' })) },
   'NVFP4, odd rows': { config: odd, q: ct('nvfp4-pack-quantized', ints({ type: 'float', strategy: 'tensor_group', group_size: 16 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'divided' }) },
   'NVFP4 of ModelOpt, odd rows': { config: odd, q: { quantization_config: { quant_method: 'modelopt', quant_algo: 'NVFP4', exclude_modules: ['lm_head', '*down_proj'] } }, choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 16, global: 'times' }) },
+  'FP8 of ModelOpt, odd rows': { config: odd, q: { quantization_config: { quant_method: 'modelopt', quant_algo: 'FP8', exclude_modules: ['lm_head'] } }, choose: inLayers(fp8({ strategy: 'tensor' })) },
   'MXFP4, odd rows': { config: odd, q: ct('mxfp4-pack-quantized', ints({ type: 'float', strategy: 'group', group_size: 32 })), choose: (stem) => /(q|o|gate|up)_proj$/.test(stem) && fp4({ group: 32 }) },
   'MXFP8': { q: ct('mxfp8-quantized', ints({ num_bits: 8, type: 'float', strategy: 'group', group_size: 32, scale_dtype: 'torch.uint8' })), choose: inLayers(mxfp8) },
   'bitsandbytes nf4 with double quantisation, to bf16': { q: bnbConfig({ bnb_4bit_use_double_quant: true }), choose: inLayers(bnb4({ dtype: 'bfloat16', nested: 256 })) },

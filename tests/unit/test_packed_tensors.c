@@ -154,6 +154,34 @@ static void a_file_of_its_own_names_the_method(void **state) {
     }
 }
 
+// Only scales that the loader itself reads leave e4m3 numbers as they are.
+static void e4m3_numbers_stay_where_their_scales_allow(void **state) {
+    static const struct {
+        enum dtype scales;
+        int n_dims;
+        int64_t shape[2];
+        bool stays;
+    } cases[] = {
+        {DTYPE_F32, 0, {0}, true},       {DTYPE_F32, 1, {1}, true},
+        {DTYPE_BF16, 1, {256}, true},    {DTYPE_F16, 2, {256, 1}, true},
+        {DTYPE_F32, 2, {2, 3}, false},   {DTYPE_BF16, 2, {256, 12}, false},
+        {DTYPE_U8, 1, {256}, false},     {DTYPE_F32, 1, {3}, false},
+        {DTYPE_F32, 3, {256, 1}, false},
+    };
+    struct tensor codes = {
+        .name = "a.weight", .dtype = DTYPE_F8_E4M3, .n_dims = 2, .shape = {256, 384}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const struct tensor scales = {.name = "a.weight_scale",
+                                      .dtype = cases[i].scales,
+                                      .n_dims = cases[i].n_dims,
+                                      .shape = {cases[i].shape[0], cases[i].shape[1]}};
+        const struct tensor *const stored[] = {&codes, &scales};
+        assert_int_equal(packed_fp8_stays(&codes, stored, 2), cases[i].stays);
+        assert_false(packed_fp8_stays(&codes, stored, 1));
+        assert_false(packed_fp8_stays(&scales, stored, 2));
+    }
+}
+
 // --- parts ---
 
 static const int32_t no_words[64];
@@ -454,6 +482,7 @@ int main(void) {
         cmocka_unit_test(methods_have_the_names_that_people_use),
         cmocka_unit_test(formats_are_known_or_refused_by_name),
         cmocka_unit_test(a_file_of_its_own_names_the_method),
+        cmocka_unit_test(e4m3_numbers_stay_where_their_scales_allow),
         cmocka_unit_test(parts_that_do_not_fit_are_refused),
         cmocka_unit_test(pieces_are_the_same_as_the_whole),
         cmocka_unit_test(some_rows_cost_their_own_bytes),
