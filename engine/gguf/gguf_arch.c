@@ -105,6 +105,9 @@ static const struct gguf_tensor_name qwen_experts_layer[] = {
     TWO_NORMS, QK, OUTPUT, QK_NORM(AS_IS), MLP, MLP_EXPERTS, SHARED_EXPERTS("mlp.shared_expert"),
     {"ffn_gate_inp", "mlp.gate", AS_IS},
     {"ffn_gate_inp_shexp", "mlp.shared_expert_gate", GGUF_ONE_ROW, false}, END};
+static const struct gguf_tensor_name first_gemma_layer[] = {
+    {"attn_norm", "input_layernorm", PLUS_ONE}, {"ffn_norm", "post_attention_layernorm", PLUS_ONE},
+    QK, OUTPUT, MLP, END};
 static const struct gguf_tensor_name gemma_layer[] = {
     {"attn_norm", "input_layernorm", PLUS_ONE},
     {"post_attention_norm", "post_attention_layernorm", PLUS_ONE},
@@ -198,11 +201,19 @@ static const struct gguf_arch archs[] = {
     {.name = "mistral3", .needs = "attention.temperature_scale", .model_type = "ministral3", .layer = llama_layer,
      .mscale = 1},
     {.name = "mistral3", .model_type = "mistral", .layer = llama_layer},
+    {.name = "internlm2", .model_type = "llama", .layer = llama_layer},
+    {.name = "exaone", .model_type = "llama", .layer = qwen_layer},
     {.name = "qwen2", .model_type = "qwen2", .written = true, .layer = qwen_layer},
     {.name = "qwen3", .model_type = "qwen3", .written = true, .layer = qwen_layer},
+    // The text of models that also see. A token's positions are equal in all sections of the rotation.
+    {.name = "qwen2vl", .model_type = "qwen2", .layer = qwen_layer},
+    {.name = "qwen3vl", .model_type = "qwen3", .layer = qwen_layer},
+    {.name = "qwen3vlmoe", .model_type = "qwen3_moe", .layer = qwen_experts_layer, .keys = qwen_experts_keys,
+     .switches = "{\"norm_topk_prob\": true}"},
     {.name = "qwen2moe", .model_type = "qwen2_moe", .written = true, .layer = qwen_experts_layer, .keys = qwen_experts_keys},
     {.name = "qwen3moe", .model_type = "qwen3_moe", .written = true, .layer = qwen_experts_layer, .keys = qwen_experts_keys,
      .switches = "{\"norm_topk_prob\": true}"},
+    {.name = "gemma", .model_type = "gemma", .written = true, .outer = gemma_outer, .layer = first_gemma_layer},
     {.name = "gemma2", .model_type = "gemma2", .written = true, .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
      .scaled_queries = true, .wide_query_layers = 46},
     {.name = "gemma3", .model_type = "gemma3_text", .written = true, .outer = gemma_outer, .layer = gemma_layer, .keys = gemma_keys,
@@ -227,6 +238,7 @@ static const struct gguf_arch archs[] = {
     {.name = "deepseek2", .needs_tensor = "exp_probs_b.bias", .model_type = "deepseek_v3", .written = true, .layer = latent_layer,
      .keys = glm_experts_keys, .mscale = 10, .latent = true, .sigmoid = true},
     {.name = "deepseek2", .model_type = "deepseek_v2", .written = true, .layer = latent_layer, .keys = glm_experts_keys, .mscale = 10, .latent = true},
+    {.name = "command-r", .model_type = "cohere", .written = true, .layer = cohere_layer, .keys = cohere_keys},
     {.name = "cohere2", .model_type = "cohere2", .written = true, .layer = cohere_layer, .keys = cohere_keys},
     {.name = "seed_oss", .model_type = "seed_oss", .written = true, .layer = seed_layer},
     {.name = "hunyuan-dense", .model_type = "hunyuan_v1_dense", .written = true, .layer = hunyuan_layer},

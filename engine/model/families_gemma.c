@@ -1,7 +1,7 @@
-// Gemma 2, 3 and 4. See families.h.
+// The Gemmas. See families.h.
 //
-// All have norms before and after each sub-layer, an embedding times the root of the width, and windowed layers
-// between full ones.
+// All have an embedding times the root of the width; from Gemma 2 on, norms before and after each sub-layer, and
+// windowed layers between full ones.
 #include "base/json.h"
 #include "engine/model/family_rows.h"
 #include "engine/model/rope.h"
@@ -42,6 +42,17 @@ static int read_query_scalar(struct model_config *c, const cJSON *json, struct e
     TRY(json_get_double(json, "query_pre_attn_scalar", 1e-3, 1e6, &scalar, err));
     c->kinds[0].attention.scale = (float)pow(scalar, -0.5);
     return 0;
+}
+
+// The first Gemma. Its published files say "gelu" where its class computes gelu_pytorch_tanh.
+static int read_gemma(struct model_config *c, const cJSON *json, struct err *err) {
+    const char *act = "gelu";
+    TRY(json_get_string(json, "hidden_act", &act, err));
+    if (strcmp(act, "gelu") != 0 && strcmp(act, "gelu_pytorch_tanh") != 0)
+        return err_set(err, E_UNSUPPORTED, "'hidden_act' is '%.60s'; known is gelu_pytorch_tanh",
+                       act);
+    c->embed_scale = rounded_root(c, c->width);
+    return family_read_attention_bias(c, json, err);
 }
 
 static int read_gemma2(struct model_config *c, const cJSON *json, struct err *err) {
@@ -270,6 +281,11 @@ static const struct family_keys gemma4_keys = {GEMMA_KEYS, .reads_ropes = true,
 #define GEMMA_NORMS                                                                                \
     .attn_norm = "input_layernorm", .attn_out_norm = "post_attention_layernorm",                   \
     .ffn_norm = "pre_feedforward_layernorm", .ffn_out_norm = "post_feedforward_layernorm"
+static const struct family_tensors first_gemma_tensors = {
+    LLAMA_TENSORS,
+    .attn_norm = "input_layernorm",
+    .ffn_norm = "post_attention_layernorm",
+};
 static const struct family_tensors gemma_tensors = {LLAMA_TENSORS, GEMMA_NORMS};
 static const struct family_tensors gemma4_tensors = {
     LLAMA_TENSORS,
@@ -292,10 +308,11 @@ static const struct family_tensors gemma4_tensors = {
     .expert_scale = "router.per_expert_scale",
 };
 
-#define GEMMA_SWITCHES                                                                             \
-    LLAMA_SWITCHES_OF(NORM_PRE | NORM_OUT), .tied_head = true,                                     \
-                                            .kinds[0].feed.activation = ACT_GELU_TANH,             \
-                                            .kinds[0].attention.head_dim = 256
+#define GEMMA_SWITCHES_OF(NORMS)                                                                   \
+    LLAMA_SWITCHES_OF(NORMS), .tied_head = true, .kinds[0].feed.activation = ACT_GELU_TANH,        \
+                              .kinds[0].attention.head_dim = 256
+#define GEMMA_SWITCHES GEMMA_SWITCHES_OF(NORM_PRE | NORM_OUT)
+static const struct model_config gemma_base = {GEMMA_SWITCHES_OF(NORM_PRE), .norm_plus_one = true};
 static const struct model_config gemma2_base = {GEMMA_SWITCHES, .norm_plus_one = true};
 static const struct model_config gemma3_base = {GEMMA_SWITCHES, .norm_plus_one = true,
                                                 .kinds[0].attention.qk_norm = QK_NORM_HEADS};
@@ -305,6 +322,7 @@ static const struct model_config gemma4_base = {
 
 // clang-format off
 static const struct family rows[] = {
+    {"gemma", "GemmaForCausalLM", &gemma2_keys, &first_gemma_tensors, &gemma_base, true, read_gemma},
     {"gemma2", "Gemma2ForCausalLM", &gemma2_keys, &gemma_tensors, &gemma2_base, true, read_gemma2},
     {"gemma3_text", "Gemma3ForCausalLM", &gemma3_keys, &gemma_tensors, &gemma3_base, true, read_gemma3},
     {"gemma4_text", "Gemma4ForCausalLM", &gemma4_keys, &gemma4_tensors, &gemma4_base, true, read_gemma4},

@@ -224,14 +224,23 @@ static int read_ernie(struct model_config *c, const cJSON *json, struct err *err
     return 0;
 }
 
-// Windowed layers have positions, the others have none.
-static int read_cohere2(struct model_config *c, const cJSON *json, struct err *err) {
+// Cohere's first models (Command R, Aya): every layer sees all, with positions.
+static int read_cohere(struct model_config *c, const cJSON *json, struct err *err) {
+    static const char *const unknown[] = {"use_qk_norm",
+                                          NULL}; // Command R+: a weight for each head
     double logits = 0.0625;
-    int64_t pattern = 4;
+    TRY(family_refuse(json, unknown, err));
     TRY(family_read_attention_bias(c, json, err));
     TRY(json_get_double(json, "logit_scale", 1e-6, 1e6, &logits, err));
-    TRY(json_get_int(json, "sliding_window_pattern", 1, MODEL_MAX_LAYERS, &pattern, err));
     c->logit_scale = logits == 1 ? 0 : (float)logits;
+    return 0;
+}
+
+// Windowed layers have positions, the others have none.
+static int read_cohere2(struct model_config *c, const cJSON *json, struct err *err) {
+    int64_t pattern = 4;
+    TRY(read_cohere(c, json, err));
+    TRY(json_get_int(json, "sliding_window_pattern", 1, MODEL_MAX_LAYERS, &pattern, err));
     struct layer_config full = c->kinds[0], sliding = full;
     full.attention.rope = 0;
     return read_two_kinds(c, json, pattern, &full, &sliding, err);
@@ -408,6 +417,7 @@ static const struct family rows[] = {
     {"seed_oss", "SeedOssForCausalLM", &llama_keys, &llama_tensors, &seed_oss_base, true, read_seed_oss},
     {"hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", &llama_keys, &hunyuan_tensors, &hunyuan_base, false, family_read_attention_bias},
     {"ernie4_5", "Ernie4_5ForCausalLM", &ernie_keys, &llama_tensors, &ernie_base, true, read_ernie},
+    {"cohere", "CohereForCausalLM", &cohere2_keys, &llama_tensors, &cohere2_base, false, read_cohere},
     {"cohere2", "Cohere2ForCausalLM", &cohere2_keys, &llama_tensors, &cohere2_base, false, read_cohere2},
     {"apertus", "ApertusForCausalLM", &apertus_keys, &apertus_tensors, &apertus_base, false, family_read_attention_bias},
 };

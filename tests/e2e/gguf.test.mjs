@@ -233,6 +233,46 @@ const architectures = {
     keys: { feed_forward_length: ['u32', 160], 'attention.key_length': ['u32', 32], 'rope.scaling.type': ['text', 'none'],
       'rope.scaling.factor': ['f32', 1], 'rope.freq_base': ['f64', 10000 * 50 ** (32 / 30)] },
   },
+  internlm2: { // q and k are those of llama: rows of a head in pairs
+    config: { model_type: 'llama', head_dim: 16, intermediate_size: 160, hidden_act: 'silu', rope_theta: 10000 },
+    names: { ...NORMS, ...ATTENTION, ...DENSE },
+    keys: { feed_forward_length: ['u32', 160], 'rope.freq_base': ['f32', 10000] },
+    change: ({ tensors }) => tensors.map((tensor) => {
+      const row = 64 * 4, order = paired(tensor.data.length / row, tensor.name.includes('attn_q') ? 4 : 2);
+      return /attn_[qk]\./.test(tensor.name) ? { ...tensor, data: Buffer.concat(order.map((from) => tensor.data.subarray(from * row, (from + 1) * row))) } : tensor;
+    }),
+  },
+  exaone: {
+    config: { model_type: 'llama', head_dim: 16, intermediate_size: 160, hidden_act: 'silu', rope_theta: 10000 },
+    names: { ...NORMS, ...ATTENTION, ...DENSE },
+    keys: { feed_forward_length: ['u32', 160], 'rope.freq_base': ['f32', 10000] },
+  },
+  qwen2vl: {
+    config: { model_type: 'qwen2', intermediate_size: 160, hidden_act: 'silu', rope_theta: 10000 },
+    names: { ...NORMS, ...ATTENTION, ...DENSE },
+    keys: { feed_forward_length: ['u32', 160], 'rope.freq_base': ['f32', 10000], 'rope.dimension_sections': list('i32', [2, 3, 3, 0]) },
+  },
+  qwen3vl: {
+    config: { model_type: 'qwen3', head_dim: 32, intermediate_size: 160, hidden_act: 'silu', rope_theta: 10000 },
+    names: { ...NORMS, ...ATTENTION, ...DENSE, 'self_attn.q_norm': 'attn_q_norm', 'self_attn.k_norm': 'attn_k_norm' },
+    keys: { feed_forward_length: ['u32', 160], 'attention.key_length': ['u32', 32], 'rope.freq_base': ['f32', 10000], 'rope.dimension_sections': list('i32', [6, 5, 5, 0]),
+      n_deepstack_layers: ['u32', 1] },
+  },
+  qwen3vlmoe: {
+    config: { model_type: 'qwen3_moe', head_dim: 32, intermediate_size: 160, moe_intermediate_size: 32, num_experts: 4, num_experts_per_tok: 2, norm_topk_prob: true,
+      decoder_sparse_step: 1, mlp_only_layers: [], hidden_act: 'silu', rope_theta: 10000 },
+    names: { ...NORMS, ...ATTENTION, 'mlp.gate': 'ffn_gate_inp', 'self_attn.q_norm': 'attn_q_norm', 'self_attn.k_norm': 'attn_k_norm' },
+    keys: { feed_forward_length: ['u32', 160], 'attention.key_length': ['u32', 32], expert_count: ['u32', 4], expert_used_count: ['u32', 2], expert_feed_forward_length: ['u32', 32],
+      'rope.freq_base': ['f32', 10000], 'rope.dimension_sections': list('i32', [6, 5, 5, 0]) },
+    change({ tensors }) {
+      const rest = tensors.filter(({ name }) => name);
+      for (let layer = 0; layer < 2; layer++)
+        for (const [name, dims] of [['gate', [64, 32, 4]], ['up', [64, 32, 4]], ['down', [32, 64, 4]]])
+          rest.push({ name: `blk.${layer}.ffn_${name}_exps.weight`, dims, type: 0,
+            data: Buffer.concat([0, 1, 2, 3].map((e) => tensors.find(({ hf }) => hf === `model.layers.${layer}.mlp.experts.${e}.${name}_proj.weight`).data)) });
+      return rest;
+    },
+  },
   apertus: { // the activation's numbers are metadata
     config: { model_type: 'apertus', intermediate_size: 160, hidden_act: 'xielu', attention_bias: false, rope_parameters: { rope_type: 'default', rope_theta: 10000 } },
     names: { ...ATTENTION, attention_layernorm: 'attn_norm', feedforward_layernorm: 'ffn_norm', 'mlp.up_proj': 'ffn_up', 'mlp.down_proj': 'ffn_down',

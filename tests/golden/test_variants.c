@@ -20,6 +20,8 @@ static const char *const variants[] = {
     "deepseek_v3_fp8",
     "granite_hybrid",
     "glm",
+    "gemma",
+    "cohere",
 };
 enum { N_VARIANTS = sizeof variants / sizeof *variants, N_TOKENS = 40 };
 

@@ -169,7 +169,8 @@ static void test_models(void **state) {
         "models/qwen3_moe",       "models/glm4_moe",     "later/gemma2",
         "later/gemma3_scaled",    "later/granite",       "later/glm4",
         "later/cohere2",          "later/smollm3",       "later/phi3_longrope",
-        "later/hunyuan_v1_dense", "later/glm4_moe_lite", "variants/glm"};
+        "later/hunyuan_v1_dense", "later/glm4_moe_lite", "variants/glm",
+        "variants/gemma",         "variants/cohere"};
     static const struct {
         enum gguf_weights weights;
         double bound;
