@@ -191,7 +191,22 @@ static void run_prepared(struct session *s, bool aborted) {
     service_touch(s);
 }
 
-static int submit_to_session(struct sessions *ss, const struct request *r) {
+// A request that waits from here on holds the model that it has named. Where no model has the name, opening_start says so.
+static void find_model(struct sessions *ss, struct request *r) {
+    struct request_open *o = r->kind == REQUEST_OPEN ? &r->open : &r->start.open;
+    struct served_model *found;
+    if (!o->served && placement_find_model(&ss->placement, o->model, &found, NULL) == 0)
+        o->served = found;
+}
+
+static int submit_to_session(struct sessions *ss, const struct request *asked) {
+    struct request named;
+    const struct request *r = asked;
+    if (opens(asked)) {
+        named = *asked;
+        find_model(ss, &named);
+        r = &named;
+    }
     bool valid = r->session && session_id_valid(r->session);
     struct session *s = valid ? service_find(ss, r->owner, r->session) : NULL;
     if (!valid && r->session && opens(r))

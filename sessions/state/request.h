@@ -69,8 +69,9 @@ void given_answer_free(struct given_answer *g); // NULL is fine
 
 // OPEN: a new session. Lengths: 0 means the server's default.
 struct request_open {
-    // The model by its name, or as the protocol holds it since it read the name (placement.h); both NULL: the default one.
-    // If a held model was unloaded since, the request is refused, also where another model has its name now.
+    // The model by its name, which sessions_submit looks up, or as the protocol holds it since it read the name
+    // (placement.h); both NULL: the default one. If the model was unloaded while the request waited, the request is refused,
+    // also where another model has its name now.
     const char *model;
     const struct served_model *served;
     int64_t session_len, memory_len;

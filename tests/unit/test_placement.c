@@ -527,6 +527,30 @@ static void a_held_model_is_the_one_or_none(void **state) {
     fx_teardown();
 }
 
+// An opening that names its model, as parley.v1's, has found it when it begins to wait: here for a deletion.
+static void a_waiting_opening_has_found_its_model(void **state) {
+    const struct served_model *old = NULL;
+    fx_setup_memory();
+    struct placement *p = &fx.ss->placement;
+    struct request close = fx_request(1, "close"), open = fx_request(2, "open");
+    open_with("s", NULL);
+    ask_close(fx.ss, &close, "s", true);
+    ask_open(fx.ss, &open, &(struct ask_open){.id = "s", .model = "fake", .sink_len = -1});
+    assert_non_null(fx_session("s")->deferred);
+    assert_int_equal(placement_remove(p, placement_find(p, ""), &old), 0);
+    placement_drop(old);
+    fake_use(B);
+    fake.info.fingerprint = "f-2";
+    add("b", B);
+    fx_settle();
+    fx_expect_error("overloaded");
+    assert_string_equal(
+        fx_last_answer()->message,
+        "model: 'fake' was unloaded while the request waited; this server has 'fake'");
+    assert_null(fx_session("s"));
+    fx_teardown();
+}
+
 static void a_waiting_request_holds_its_model(void **state) {
     static const enum request_kind kinds[] = {REQUEST_OPEN, REQUEST_START};
     fx_setup_memory();
@@ -566,6 +590,7 @@ int main(void) {
         cmocka_unit_test(a_restart_places_sessions),
         cmocka_unit_test(a_namesake_is_another_model),
         cmocka_unit_test(a_held_model_is_the_one_or_none),
+        cmocka_unit_test(a_waiting_opening_has_found_its_model),
         cmocka_unit_test(a_waiting_request_holds_its_model),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
