@@ -17,6 +17,26 @@ const char *json_string(const cJSON *obj, const char *key) {
     return cJSON_GetStringValue(cJSON_GetObjectItemCaseSensitive(obj, key));
 }
 
+cJSON *json_set(cJSON *obj, const char *key, cJSON *v) {
+    bool has = obj && cJSON_GetObjectItemCaseSensitive(obj, key);
+    if (v && (has ? cJSON_ReplaceItemInObjectCaseSensitive : cJSON_AddItemToObject)(obj, key, v))
+        return v;
+    cJSON_Delete(v);
+    return NULL;
+}
+
+cJSON *json_append(cJSON *array, cJSON *v) {
+    if (v && cJSON_AddItemToArray(array, v)) return v;
+    cJSON_Delete(v);
+    return NULL;
+}
+
+cJSON *json_take_text(struct buf *text) {
+    cJSON *v = text->error ? NULL : cJSON_CreateString(buf_z(text));
+    buf_release(text);
+    return v;
+}
+
 // JSON_PRESENT with *item, JSON_ABSENT, or E_INVAL if obj is not an object.
 static int find(const cJSON *obj, const char *key, const cJSON **item, struct err *err) {
     *item = NULL;

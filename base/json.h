@@ -32,6 +32,13 @@ cJSON *json_parse_file(const char *path, const struct json_limits *limits, struc
 cJSON *json_member(const cJSON *obj, const char *key);
 const char *json_string(const cJSON *obj, const char *key); // NULL: no string
 
+// Put v, which they take, into an object, in the place of its member of this key if it has one, or at the end of an
+// array. They return v; NULL: no memory, or v or what it goes into is NULL. So a tree is made without checks between.
+cJSON *json_set(cJSON *obj, const char *key, cJSON *v);
+cJSON *json_append(cJSON *array, cJSON *v);
+// A string of what the buffer has, which is released. NULL: no memory, or the buffer has an error.
+cJSON *json_take_text(struct buf *text);
+
 // Getters. JSON_ABSENT (0): no such key, or null; *out is unchanged, so it may hold the default.
 // JSON_PRESENT (1): *out is set. Negative: wrong type or out of range, *err names the key.
 enum { JSON_ABSENT = 0, JSON_PRESENT = 1 };

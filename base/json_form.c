@@ -132,3 +132,17 @@ void json_form_to(struct buf *out, const char *form, ...) {
     put_form(&w, form, &args);
     va_end(args);
 }
+
+cJSON *json_tree(const char *form, ...) {
+    struct json_writer w;
+    struct buf text;
+    va_list args;
+    buf_init(&text, SIZE_MAX / 2);
+    json_writer_init(&w, &text);
+    va_start(args, form);
+    put_form(&w, form, &args);
+    va_end(args);
+    cJSON *tree = text.error ? NULL : json_parse(buf_z(&text), text.len, &json_limits_file, NULL);
+    buf_release(&text);
+    return tree;
+}

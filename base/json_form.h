@@ -19,3 +19,5 @@
 void json_form(struct json_writer *w, const char *form, ...) __attribute__((format(printf, 2, 3)));
 // The same as a whole text at the end of out.
 void json_form_to(struct buf *out, const char *form, ...) __attribute__((format(printf, 2, 3)));
+// The same as a tree; cJSON_Delete it. NULL: no memory.
+cJSON *json_tree(const char *form, ...) __attribute__((format(printf, 1, 2)));

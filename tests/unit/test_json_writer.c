@@ -276,9 +276,46 @@ static void forms_are_calls(void **state) {
     assert_string_equal(again(), "{\"a\":1}");
 }
 
+// --- trees ---
+
+static void trees_are_made_of_forms(void **state) {
+    const char *volatile nothing = NULL;
+    cJSON *tree = json_tree("{type:'object',n:%ld,list:[1,{%s:%s}],none:%s}", (int64_t)7, "key",
+                            "a \"quoted\" text", nothing);
+    char *text = cJSON_PrintUnformatted(tree);
+    assert_string_equal(text, "{\"type\":\"object\",\"n\":7,\"list\":[1,{\"key\":"
+                              "\"a \\\"quoted\\\" text\"}],\"none\":null}");
+    cJSON_free(text);
+    cJSON_Delete(tree);
+}
+
+static void values_are_put_in_place_or_freed(void **state) {
+    struct buf words, broken;
+    cJSON *tree = json_tree("{a:1,b:2}"), *list = json_set(tree, "list", cJSON_CreateArray());
+    assert_non_null(json_set(tree, "a", cJSON_CreateNumber(3))); // keeps its place
+    assert_non_null(json_append(list, cJSON_CreateTrue()));
+    buf_init(&words, 100);
+    buf_addz(&words, "words");
+    assert_non_null(json_append(list, json_take_text(&words)));
+    assert_null(words.data);
+    char *text = cJSON_PrintUnformatted(tree);
+    assert_string_equal(text, "{\"a\":3,\"b\":2,\"list\":[true,\"words\"]}");
+    cJSON_free(text);
+    buf_init(&broken, 2);
+    buf_addz(&broken, "too long");
+    assert_null(json_take_text(&broken));
+    assert_null(json_set(tree, "c", NULL));
+    assert_null(json_set(NULL, "c", cJSON_CreateTrue())); // the sanitizer says whether it was freed
+    assert_null(json_append(NULL, cJSON_CreateTrue()));
+    assert_null(json_append(list, NULL));
+    cJSON_Delete(tree);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_escapes_alone),
+        cmocka_unit_test(trees_are_made_of_forms),
+        cmocka_unit_test(values_are_put_in_place_or_freed),
         cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
         cmocka_unit_test_setup_teardown(forms_are_calls, setup, teardown),
         cmocka_unit_test_setup_teardown(lists_of_numbers, setup, teardown),

@@ -5,6 +5,7 @@
 // blocks, and of user messages that follow each other, are joined by line breaks; those of an
 // assistant are pieces of one sampled text and are joined as they are. The thinking of an assistant
 // is its reasoning_content, whichever server signed it: clients change servers within a conversation.
+#include "base/json_form.h"
 #include "ws/anthropic/messages_request.h"
 #include <stdio.h>
 #include <string.h>
@@ -222,20 +223,12 @@ static bool read_thinking(struct reading *rd, const cJSON *block) {
 
 static bool add_call(struct reading *rd, cJSON *message, const char *id, const char *name,
                      const cJSON *input) {
-    cJSON *call = cJSON_CreateObject();
     if (!rd->calls) rd->calls = cJSON_AddArrayToObject(message, "tool_calls");
-    if (!call || !cJSON_AddItemToArray(rd->calls, call)) {
-        cJSON_Delete(call);
-        return messages_no_memory(rd->r);
-    }
-    cJSON *function =
-        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", "function")
-            ? cJSON_AddObjectToObject(call, "function")
-            : NULL;
-    bool ok = function && cJSON_AddStringToObject(function, "name", name) &&
-              cJSON_AddItemToObject(function, "arguments", cJSON_Duplicate(input, true));
+    cJSON *call =
+        json_append(rd->calls, json_tree("{id:%s,type:'function',function:{name:%s}}", id, name));
     rd->n_calls++;
-    return ok || messages_no_memory(rd->r);
+    return json_set(json_member(call, "function"), "arguments", cJSON_Duplicate(input, true)) ||
+           messages_no_memory(rd->r);
 }
 
 static bool read_call(struct reading *rd, const cJSON *block, cJSON *message) {
@@ -265,11 +258,8 @@ static bool read_assistant_block(struct reading *rd, const cJSON *block, cJSON *
 static bool fill_assistant(struct reading *rd, cJSON *message, bool has_calls) {
     if (rd->text.error || rd->thinking.error) return messages_no_memory(rd->r);
     bool ok = true;
-    if (rd->has_text || !has_calls) {
-        cJSON *content = cJSON_CreateString(buf_z(&rd->text));
-        ok = cJSON_ReplaceItemInObjectCaseSensitive(message, "content", content);
-        if (!ok) cJSON_Delete(content);
-    }
+    if (rd->has_text || !has_calls)
+        ok = json_set(message, "content", cJSON_CreateString(buf_z(&rd->text)));
     if (ok && rd->thinking.len)
         ok = put(message, "reasoning_content", cJSON_CreateString(buf_z(&rd->thinking)));
     buf_reset(&rd->text);

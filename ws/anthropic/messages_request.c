@@ -1,5 +1,6 @@
 // Reads requests, except for conversation and tools. See messages_request.h.
 #include "ws/anthropic/messages_request.h"
+#include "base/json_form.h"
 #include "ws/anthropic/messages_write.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -111,15 +112,11 @@ static bool read_format(struct messages_request *r, const cJSON *format, const c
     if (!format) return true;
     if (!is_type(format, "json_schema") || !cJSON_IsObject(schema))
         return messages_refuse(r, "%s: must be {\"type\":\"json_schema\",\"schema\":{...}}", path);
-    r->in.request->format = cJSON_CreateObject();
-    cJSON *inner = r->in.request->format &&
-                           cJSON_AddStringToObject(r->in.request->format, "type", "json_schema")
-                       ? cJSON_AddObjectToObject(r->in.request->format, "json_schema")
-                       : NULL;
-    bool ok = inner && cJSON_AddStringToObject(inner, "name", "answer") &&
-              cJSON_AddTrueToObject(inner, "strict") &&
-              cJSON_AddItemToObject(inner, "schema", cJSON_Duplicate(schema, true));
-    return ok || messages_no_memory(r);
+    r->in.request->format =
+        json_tree("{type:'json_schema',json_schema:{name:'answer',strict:true}}");
+    return json_set(json_member(r->in.request->format, "json_schema"), "schema",
+                    cJSON_Duplicate(schema, true)) ||
+           messages_no_memory(r);
 }
 
 // Passes the effort to the template as reasoning_effort, as OpenAI's models take it, which has three degrees.
@@ -131,11 +128,8 @@ static bool read_effort(struct messages_request *r, const cJSON *effort) {
     while (i < 5 && !(word && strcmp(word, words[i]) == 0)) i++;
     if (i == 5)
         return messages_refuse(r, "output_config.effort: must be low, medium, high, xhigh or max");
-    r->in.request->template_args = cJSON_CreateObject();
-    return (r->in.request->template_args &&
-            cJSON_AddStringToObject(r->in.request->template_args, "reasoning_effort",
-                                    words[i < 2 ? i : 2])) ||
-           messages_no_memory(r);
+    r->in.request->template_args = json_tree("{reasoning_effort:%s}", words[i < 2 ? i : 2]);
+    return r->in.request->template_args || messages_no_memory(r);
 }
 
 // --- the whole ---

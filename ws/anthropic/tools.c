@@ -1,4 +1,5 @@
 // Reading tools and tool_choice. See messages_request.h.
+#include "base/json_form.h"
 #include "ws/anthropic/messages_request.h"
 #include <string.h>
 
@@ -39,27 +40,18 @@ static bool check_tool(struct messages_request *r, const cJSON *tool, int i) {
 }
 
 static bool add_tool(struct messages_request *r, const cJSON *tool) {
-    const cJSON *description = json_member(tool, "description");
-    cJSON *schema = cJSON_Duplicate(json_member(tool, "input_schema"), true);
-    cJSON *one = cJSON_CreateObject();
-    if (!schema || !one || !cJSON_AddItemToArray(r->in.request->tools, one)) {
-        cJSON_Delete(schema);
-        cJSON_Delete(one);
-        return messages_no_memory(r);
-    }
-    cJSON *function = cJSON_AddStringToObject(one, "type", "function")
-                          ? cJSON_AddObjectToObject(one, "function")
-                          : NULL;
-    bool ok = function &&
-              cJSON_AddStringToObject(function, "name", json_member(tool, "name")->valuestring);
-    if (ok && description)
-        ok = cJSON_AddStringToObject(function, "description", description->valuestring);
-    if (!ok || !cJSON_AddItemToObject(function, "parameters", schema)) {
-        cJSON_Delete(schema);
-        return messages_no_memory(r);
-    }
-    if (!cJSON_IsTrue(json_member(tool, "strict"))) return true;
-    return cJSON_AddTrueToObject(function, "strict") || messages_no_memory(r);
+    const char *description = json_string(tool, "description");
+    cJSON *one = json_append(r->in.request->tools, json_tree("{type:'function',function:{name:%s}}",
+                                                             json_string(tool, "name")));
+    cJSON *function = json_member(one, "function");
+    bool ok =
+        function &&
+        (!description || json_set(function, "description", cJSON_CreateString(description))) &&
+        json_set(function, "parameters",
+                 cJSON_Duplicate(json_member(tool, "input_schema"), true)) &&
+        (!cJSON_IsTrue(json_member(tool, "strict")) ||
+         json_set(function, "strict", cJSON_CreateTrue()));
+    return ok || messages_no_memory(r);
 }
 
 static bool read_list(struct messages_request *r, const cJSON *list) {

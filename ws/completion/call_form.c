@@ -4,6 +4,7 @@
 // arguments, one call with two arguments, or two calls. Names, keys and values are words that occur nowhere else, so
 // what stands between them is the template's. An end-of-answer token ends a call's text.
 #include "ws/completion/call_form.h"
+#include "base/json_form.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,36 +31,23 @@ static void probe_release(struct probe *p) {
 // --- rendering ---
 
 static bool add_call(cJSON *calls, cJSON *messages, const char *name, const char *arguments) {
-    cJSON *call = cJSON_CreateObject(), *result = cJSON_CreateObject();
-    bool ok = cJSON_AddItemToArray(calls, call) && cJSON_AddItemToArray(messages, result);
-    if (!ok) return false;
-    cJSON *function = cJSON_AddObjectToObject(call, "function");
-    cJSON *value = json_parse(arguments, strlen(arguments), &json_limits_message, NULL);
-    ok = value && cJSON_AddItemToObject(function, "arguments", value);
-    if (!ok) cJSON_Delete(value);
-    return ok && cJSON_AddStringToObject(call, "id", CALL_ID) &&
-           cJSON_AddStringToObject(call, "type", "function") &&
-           cJSON_AddStringToObject(function, "name", name) &&
-           cJSON_AddStringToObject(result, "role", "tool") &&
-           cJSON_AddStringToObject(result, "tool_call_id", CALL_ID) &&
-           cJSON_AddStringToObject(result, "name", name) &&
-           cJSON_AddStringToObject(result, "content", "?");
+    cJSON *call = json_append(
+        calls, json_tree("{function:{name:%s},id:'" CALL_ID "',type:'function'}", name));
+    return json_set(json_member(call, "function"), "arguments",
+                    json_parse(arguments, strlen(arguments), &json_limits_message, NULL)) &&
+           json_append(
+               messages,
+               json_tree("{role:'tool',tool_call_id:'" CALL_ID "',name:%s,content:'?'}", name));
 }
 
 // [question] or [question, answer with calls, results]. NULL: no memory.
 static cJSON *conversation(const char *const *names, const char *arguments) {
-    cJSON *messages = cJSON_CreateArray(), *question = cJSON_CreateObject();
-    bool ok = messages && cJSON_AddItemToArray(messages, question) &&
-              cJSON_AddStringToObject(question, "role", "user") &&
-              cJSON_AddStringToObject(question, "content", "?");
-    if (ok && names[0]) {
-        cJSON *answer = cJSON_CreateObject();
-        ok = cJSON_AddItemToArray(messages, answer) &&
-             cJSON_AddStringToObject(answer, "role", "assistant") &&
-             cJSON_AddStringToObject(answer, "content", "");
-        cJSON *calls = ok ? cJSON_AddArrayToObject(answer, "tool_calls") : NULL;
-        for (; ok && *names; names++) ok = calls && add_call(calls, messages, *names, arguments);
-    }
+    cJSON *messages = json_tree("[{role:'user',content:'?'}]"), *answer = NULL;
+    bool ok = messages;
+    if (names[0])
+        answer = json_append(messages, json_tree("{role:'assistant',content:'',tool_calls:[]}"));
+    for (; ok && *names; names++)
+        ok = add_call(json_member(answer, "tool_calls"), messages, *names, arguments);
     if (ok) return messages;
     cJSON_Delete(messages);
     return NULL;
@@ -146,9 +134,7 @@ static bool add_text(cJSON *list, const char *text, size_t len) {
     char *part = strndup(text, len);
     cJSON *item = part ? cJSON_CreateString(part) : NULL;
     free(part);
-    if (item && cJSON_AddItemToArray(list, item)) return true;
-    cJSON_Delete(item);
-    return false;
+    return json_append(list, item);
 }
 
 // Behind thinking, the engine has written line ends already (thinking_gap): a model that thinks may leave them out.

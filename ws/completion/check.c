@@ -1,4 +1,5 @@
 // Checks a request and makes its plan, on the thread that read it. See completion.h, plan.h.
+#include "base/json_form.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
 #include <string.h>
@@ -56,10 +57,8 @@ static int take_budget(struct completion_request *r, struct completion_failure *
 
 static cJSON *template_args(const struct completion_request *r) {
     cJSON *args = r->template_args ? cJSON_Duplicate(r->template_args, true) : cJSON_CreateObject();
-    if (args && r->thinking != THINKING_DEFAULT) {
-        cJSON_DeleteItemFromObjectCaseSensitive(args, "enable_thinking");
-        cJSON_AddBoolToObject(args, "enable_thinking", r->thinking == THINKING_ON);
-    }
+    if (r->thinking != THINKING_DEFAULT)
+        json_set(args, "enable_thinking", cJSON_CreateBool(r->thinking == THINKING_ON));
     return args;
 }
 
@@ -67,19 +66,10 @@ static cJSON *template_args(const struct completion_request *r) {
 // answer in its place; the text that it writes after them is new.
 static const char previous_answer[] = "The-answer-before-this-one-7c1d40e9";
 
-static cJSON *message(const char *role, const char *content) {
-    cJSON *m = cJSON_CreateObject();
-    if (m && cJSON_AddStringToObject(m, "role", role) &&
-        cJSON_AddStringToObject(m, "content", content))
-        return m;
-    cJSON_Delete(m);
-    return NULL;
-}
-
 static bool put_previous(struct completion_request *r) {
-    cJSON *answer = message("assistant", previous_answer), *question = message("user", "?");
-    if (question && answer && cJSON_AddTrueToObject(answer, "fixed") &&
-        cJSON_InsertItemInArray(r->messages, 0, answer) &&
+    cJSON *answer = json_tree("{role:'assistant',content:%s,fixed:true}", previous_answer),
+          *question = json_tree("{role:'user',content:'?'}");
+    if (question && answer && cJSON_InsertItemInArray(r->messages, 0, answer) &&
         cJSON_InsertItemInArray(r->messages, 0, question))
         return true;
     cJSON_Delete(answer);

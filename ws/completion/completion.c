@@ -22,9 +22,10 @@ static struct completion *of_follower(struct follower *f) {
 // --- answers ---
 
 static void release_speeches(struct completion *c) {
-    for (int32_t i = 0; c->speeches && i < c->n_answers; i++) speech_release(&c->speeches[i]);
+    for (int32_t i = 0; i < c->n_answers; i++) speech_release(&c->speeches[i]);
 }
 
+// thinks: the prompt opens the thinking.
 static void init_speeches(struct completion *c, bool thinks) {
     for (int32_t i = 0; i < c->n_answers; i++) {
         speech_init(&c->speeches[i], c->request, thinks);
@@ -218,7 +219,7 @@ static void start_turn(struct completion *c) {
 
 static void begin(struct completion *c) {
     c->state = STARTING;
-    release_speeches(c); // whether the prompt opens the thinking is known now
+    release_speeches(c); // of a session that was lost
     init_speeches(c, c->request->plan->thinks);
     start_turn(c);
 }
@@ -345,8 +346,8 @@ static const struct follower_ops follower_ops = {.on_answer = on_answer,
 // --- starting ---
 
 static struct completion *completion_new(struct service *s, const char *owner,
-                                         struct completion_request *r, bool thinks,
-                                         completion_ready_fn ready, void *user) {
+                                         struct completion_request *r, completion_ready_fn ready,
+                                         void *user) {
     struct completion *c = calloc(1, sizeof *c);
     if (!c) return NULL;
     *c = (struct completion){.follower.ops = &follower_ops,
@@ -366,14 +367,13 @@ static struct completion *completion_new(struct service *s, const char *owner,
         return NULL;
     }
     c->request = r;
-    init_speeches(c, thinks);
     return c;
 }
 
 struct completion *completion_start(struct service *s, const char *owner,
                                     struct completion_request *r, completion_ready_fn ready,
                                     void *user) {
-    struct completion *c = completion_new(s, owner, r, r->plan->thinks, ready, user);
+    struct completion *c = completion_new(s, owner, r, ready, user);
     if (c && !r->previous_session && !r->alone && (r->session || r->plan->n_bounds > 0))
         match(c);
     else if (c)
@@ -384,8 +384,9 @@ struct completion *completion_start(struct service *s, const char *owner,
 struct completion *completion_follow(struct service *s, const char *owner,
                                      struct completion_request *r, const struct completion_turn *t,
                                      completion_ready_fn ready, void *user) {
-    struct completion *c = completion_new(s, owner, r, t->thinks, ready, user);
+    struct completion *c = completion_new(s, owner, r, ready, user);
     if (!c) return NULL;
+    init_speeches(c, t->thinks);
     snprintf(c->session, sizeof c->session, "%s", t->session);
     c->turn = t->turn;
     c->state = RUNNING;

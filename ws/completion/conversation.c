@@ -17,13 +17,7 @@ static int strip(cJSON *message, const struct volatile_text *v) {
     struct buf out;
     buf_init(&out, CONTENT_BYTES);
     int rc = volatile_text_remove(v, content, strlen(content), &out);
-    if (rc == 1) {
-        cJSON *text = cJSON_CreateString(buf_z(&out));
-        if (!text || !cJSON_ReplaceItemInObjectCaseSensitive(message, "content", text)) {
-            cJSON_Delete(text);
-            rc = E_NOMEM;
-        }
-    }
+    if (rc == 1) return json_set(message, "content", json_take_text(&out)) ? 1 : E_NOMEM;
     buf_release(&out);
     return rc;
 }
@@ -176,10 +170,9 @@ static cJSON *splice(const cJSON *first, int n, const cJSON *further) {
     const cJSON *message;
     int i = 0;
     cJSON_ArrayForEach(message, further) {
-        cJSON *copy = cJSON_Duplicate(i < n ? cJSON_GetArrayItem(first, i) : message, true);
+        const cJSON *one = i < n ? cJSON_GetArrayItem(first, i) : message;
         i++;
-        if (both && copy && cJSON_AddItemToArray(both, copy)) continue;
-        cJSON_Delete(copy);
+        if (json_append(both, cJSON_Duplicate(one, true))) continue;
         cJSON_Delete(both);
         return NULL;
     }

@@ -3,6 +3,7 @@
 // (call_form.h), so that the next request's prompt repeats them. Where that form is unknown or does not suit a tool, the
 // answer is one call in plain JSON, {"name":"..","arguments":{..}}, which answer_parser.h accepts with every syntax. See
 // plan.h.
+#include "base/json_form.h"
 #include "ws/completion/call_form.h"
 #include "ws/completion/plan.h"
 #include <stdio.h>
@@ -25,9 +26,9 @@ static bool move_references(cJSON *schema, const char *root) {
         size_t n = strlen(root) + strlen(ref->valuestring);
         char *moved = malloc(n);
         if (moved) snprintf(moved, n, "%s%s", root, ref->valuestring + 1);
-        cJSON *text = moved ? cJSON_CreateString(moved) : NULL;
+        ref = json_set(schema, "$ref", moved ? cJSON_CreateString(moved) : NULL);
         free(moved);
-        if (!text || !cJSON_ReplaceItemInObjectCaseSensitive(schema, "$ref", text)) return false;
+        if (!ref) return false;
     }
     cJSON_ArrayForEach(member, schema) {
         bool nested = cJSON_IsObject(member) || cJSON_IsArray(member);
@@ -39,24 +40,16 @@ static bool move_references(cJSON *schema, const char *root) {
 // The schema of a call of one tool, at place `i` of the choice.
 static cJSON *call_schema(const cJSON *tool, int i) {
     const cJSON *given = cJSON_GetObjectItemCaseSensitive(function_of(tool), "parameters");
-    cJSON *arguments = given ? cJSON_Duplicate(given, true) : cJSON_CreateObject();
-    cJSON *call = cJSON_CreateObject();
+    cJSON *call = json_tree("{type:'object',properties:{name:{const:%s}},"
+                            "required:['name','arguments'],additionalProperties:false}",
+                            name_of(tool));
+    cJSON *arguments = json_set(cJSON_GetObjectItemCaseSensitive(call, "properties"), "arguments",
+                                given ? cJSON_Duplicate(given, true) : cJSON_CreateObject());
     char root[64];
     snprintf(root, sizeof root, "#/anyOf/%d/properties/arguments", i);
-    cJSON_AddStringToObject(call, "type", "object");
-    cJSON *properties = cJSON_AddObjectToObject(call, "properties");
-    cJSON *name = cJSON_AddObjectToObject(properties, "name");
-    bool ok = cJSON_AddStringToObject(name, "const", name_of(tool));
-    if (ok && !cJSON_GetObjectItemCaseSensitive(arguments, "type"))
-        ok = cJSON_AddStringToObject(arguments, "type", "object");
-    ok = ok && move_references(arguments, root);
-    ok = ok && cJSON_AddItemToObject(properties, "arguments", arguments);
-    if (!ok) cJSON_Delete(arguments);
-    cJSON *required = ok ? cJSON_AddArrayToObject(call, "required") : NULL;
-    ok = required && cJSON_AddItemToArray(required, cJSON_CreateString("name")) &&
-         cJSON_AddItemToArray(required, cJSON_CreateString("arguments")) &&
-         cJSON_AddFalseToObject(call, "additionalProperties");
-    if (ok) return call;
+    bool typed = cJSON_GetObjectItemCaseSensitive(arguments, "type") ||
+                 json_set(arguments, "type", cJSON_CreateString("object"));
+    if (typed && move_references(arguments, root)) return call;
     cJSON_Delete(call);
     return NULL;
 }
@@ -66,10 +59,7 @@ static bool add_calls(const struct completion_request *r, cJSON *choice) {
     int n = 0;
     cJSON_ArrayForEach(tool, completion_calls(r)) {
         if (r->tool_choice == TOOLS_NAMED && strcmp(name_of(tool), r->tool_name) != 0) continue;
-        cJSON *call = call_schema(tool, n++);
-        if (cJSON_AddItemToArray(choice, call)) continue;
-        cJSON_Delete(call);
-        return false;
+        if (!json_append(choice, call_schema(tool, n++))) return false;
     }
     return true;
 }
@@ -98,12 +88,9 @@ int completion_force_call(struct completion_request *r, struct err *err) {
     if (formed)
         return err_set(err, E_INVAL, "a forced tool call and a response format exclude each other");
     cJSON_Delete(r->format);
-    r->format = cJSON_CreateObject();
-    cJSON_AddStringToObject(r->format, "type", "json_schema");
-    cJSON *inner = cJSON_AddObjectToObject(r->format, "json_schema");
-    cJSON *schema = cJSON_AddObjectToObject(inner, "schema");
-    cJSON *choice = cJSON_AddArrayToObject(schema, "anyOf");
-    if (!choice || !cJSON_GetObjectItemCaseSensitive(r->format, "type") || !add_calls(r, choice))
+    r->format = json_tree("{type:'json_schema',json_schema:{schema:{anyOf:[]}}}");
+    cJSON *schema = json_member(json_member(r->format, "json_schema"), "schema");
+    if (!schema || !add_calls(r, json_member(schema, "anyOf")))
         return err_set(err, E_NOMEM, "no memory for the schemas of calls");
     return add_form(r, schema, err);
 }

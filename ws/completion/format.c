@@ -30,12 +30,9 @@ static int read_schema(const struct completion_request *r, struct completion_fai
 static int set_schema(struct completion_request *r, cJSON *schema, struct completion_failure *f) {
     struct err err = {0};
     cJSON *keys = cJSON_CreateObject();
-    if (!keys || !cJSON_AddItemToObject(keys, "json_schema", schema)) {
-        cJSON_Delete(keys);
-        cJSON_Delete(schema);
-        return completion_no_memory(f);
-    }
-    int rc = sampling_json_read(r->sampling, keys, INT32_MAX, &err);
+    int rc = json_set(keys, "json_schema", schema)
+                 ? sampling_json_read(r->sampling, keys, INT32_MAX, &err)
+                 : err_set(&err, E_NOMEM, "no memory for the schema");
     cJSON_Delete(keys);
     return rc < 0 ? refuse_err(f, "format", &err) : 0;
 }

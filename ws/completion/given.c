@@ -13,11 +13,8 @@ static const char mark[] = "An-answer-that-stands-here-52b9f3a6";
 // The conversation with the mark in the place of its k-th message's words and calls. NULL: no memory.
 static cJSON *with_mark(const cJSON *messages, int k) {
     cJSON *copy = cJSON_Duplicate(messages, true), *answer = cJSON_GetArrayItem(copy, k);
-    cJSON *words = cJSON_CreateString(mark);
     cJSON_DeleteItemFromObjectCaseSensitive(answer, "tool_calls");
-    if (answer && words && cJSON_ReplaceItemInObjectCaseSensitive(answer, "content", words))
-        return copy;
-    cJSON_Delete(words);
+    if (json_set(answer, "content", cJSON_CreateString(mark))) return copy;
     cJSON_Delete(copy);
     return NULL;
 }

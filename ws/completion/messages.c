@@ -1,4 +1,5 @@
 // Messages of a request, checked and put into the form that templates take. See plan.h.
+#include "base/json_form.h"
 #include "ws/completion/plan.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,17 +14,6 @@ const char *message_text(const cJSON *message, const char *key) {
 
 bool message_has_role(const cJSON *message, const char *role) {
     return strcmp(message_text(message, "role"), role) == 0;
-}
-
-// Takes v. Replaces the member, or adds it.
-static int set(cJSON *object, const char *key, cJSON *v) {
-    if (!v) return E_NOMEM;
-    cJSON_bool done = cJSON_HasObjectItem(object, key)
-                          ? cJSON_ReplaceItemInObjectCaseSensitive(object, key, v)
-                          : cJSON_AddItemToObject(object, key, v);
-    if (done) return 0;
-    cJSON_Delete(v);
-    return E_NOMEM;
 }
 
 // --- content ---
@@ -56,9 +46,7 @@ static int join_parts(cJSON *message, const cJSON *parts, struct completion_fail
         buf_addz(&text, words);
         n++;
     }
-    int rc = text.error ? E_NOMEM : set(message, "content", cJSON_CreateString(buf_z(&text)));
-    buf_release(&text);
-    return rc < 0 ? completion_no_memory(f) : 0;
+    return json_set(message, "content", json_take_text(&text)) ? 0 : completion_no_memory(f);
 }
 
 static int read_content(cJSON *message, bool may_lack, struct completion_failure *f) {
@@ -67,7 +55,7 @@ static int read_content(cJSON *message, bool may_lack, struct completion_failure
     if (cJSON_IsArray(content)) return join_parts(message, content, f);
     if (content || !may_lack)
         return refuse(f, "invalid", "content", "must be a text, or a list of text parts");
-    return set(message, "content", cJSON_CreateString("")) < 0 ? completion_no_memory(f) : 0;
+    return json_set(message, "content", cJSON_CreateString("")) ? 0 : completion_no_memory(f);
 }
 
 // --- tool calls ---
@@ -76,19 +64,12 @@ static int read_content(cJSON *message, bool may_lack, struct completion_failure
 static int read_custom_call(cJSON *call, struct completion_failure *f) {
     const cJSON *custom = json_member(call, "custom");
     const char *name = json_string(custom, "name"), *input = json_string(custom, "input");
-    cJSON *function = cJSON_CreateObject();
-    if (!name || !input) {
-        cJSON_Delete(function);
+    if (!name || !input)
         return refuse(f, "invalid", "tool_calls",
                       "of type custom need {\"custom\":{\"name\",\"input\"}}");
-    }
-    cJSON *arguments = function && cJSON_AddStringToObject(function, "name", name)
-                           ? cJSON_AddObjectToObject(function, "arguments")
-                           : NULL;
-    bool ok = arguments && cJSON_AddStringToObject(arguments, "input", input);
-    if (!ok) cJSON_Delete(function);
-    if (!ok || set(call, "function", function) < 0 ||
-        set(call, "type", cJSON_CreateString("function")) < 0)
+    cJSON *function = json_set(call, "function", json_tree("{name:%s,arguments:{}}", name));
+    if (!json_set(json_member(function, "arguments"), "input", cJSON_CreateString(input)) ||
+        !json_set(call, "type", cJSON_CreateString("function")))
         return completion_no_memory(f);
     cJSON_DeleteItemFromObjectCaseSensitive(call, "custom");
     return 0;
@@ -109,7 +90,7 @@ static int read_call(cJSON *call, struct completion_failure *f) {
         cJSON_Delete(value);
         return 0;
     }
-    return set(function, "arguments", value) < 0 ? completion_no_memory(f) : 0;
+    return json_set(function, "arguments", value) ? 0 : completion_no_memory(f);
 }
 
 static int read_calls(cJSON *message, struct completion_failure *f) {
@@ -132,7 +113,8 @@ static int read_message(cJSON *message, struct completion_failure *f) {
     const char *role = json_string(message, "role");
     bool known = false;
     if (role && strcmp(role, "developer") == 0) { // OpenAI's newer name for system
-        if (set(message, "role", cJSON_CreateString("system")) < 0) return completion_no_memory(f);
+        if (!json_set(message, "role", cJSON_CreateString("system")))
+            return completion_no_memory(f);
         role = "system";
     }
     for (int i = 0; role && i < 4; i++) known |= strcmp(role, roles[i]) == 0;
@@ -152,9 +134,7 @@ static int append_text(cJSON *to, const cJSON *from, const char *key) {
     buf_init(&text, SIZE_MAX / 2);
     buf_addz(&text, a ? a : "");
     buf_addz(&text, b);
-    int rc = text.error ? E_NOMEM : set(to, key, cJSON_CreateString(buf_z(&text)));
-    buf_release(&text);
-    return rc;
+    return json_set(to, key, json_take_text(&text)) ? 0 : E_NOMEM;
 }
 
 // Consecutive messages of the assistant are one answer.

@@ -41,7 +41,7 @@ struct completion {
     char session[SESSION_ID_MAX + 1];
     int64_t turn;
     struct session *live;           // while its events wait; NULL: none do
-    struct speech *speeches;        // (n_answers)
+    struct speech *speeches;        // (n_answers), all zero before STARTING
     int32_t n_answers, next_answer; // next_answer: the one to ask for the next event
     struct completion_usage usage;
     struct completion_failure failure;

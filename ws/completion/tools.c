@@ -1,4 +1,5 @@
 // Tools of a request: checked, custom ones as functions, and those that the answer may call. See completion.h.
+#include "base/json_form.h"
 #include "base/log.h"
 #include "ws/completion/plan.h"
 #include <stdatomic.h>
@@ -13,25 +14,19 @@
 
 // A string; a regular expression says how it must look as a whole.
 static cJSON *input_schema(const char *pattern) {
-    cJSON *schema = cJSON_CreateObject();
-    bool ok = schema && cJSON_AddStringToObject(schema, "type", "object");
-    cJSON *properties = ok ? cJSON_AddObjectToObject(schema, "properties") : NULL;
-    cJSON *input = properties ? cJSON_AddObjectToObject(properties, "input") : NULL;
-    ok = input && cJSON_AddStringToObject(input, "type", "string");
-    if (ok && pattern) {
-        size_t n = strlen(pattern) + 8;
-        char *whole = malloc(n);
-        if (whole) snprintf(whole, n, "^(?:%s)$", pattern);
-        ok = whole && cJSON_AddStringToObject(input, "pattern", whole);
-        free(whole);
-    }
-    cJSON *required = ok ? cJSON_AddArrayToObject(schema, "required") : NULL;
-    cJSON *name = required ? cJSON_CreateString("input") : NULL;
-    if (name && cJSON_AddItemToArray(required, name) &&
-        cJSON_AddFalseToObject(schema, "additionalProperties"))
-        return schema;
-    cJSON_Delete(schema);
-    return NULL;
+    struct buf whole;
+    if (!pattern)
+        return json_tree("{type:'object',properties:{input:{type:'string'}},required:['input'],"
+                         "additionalProperties:false}");
+    buf_init(&whole, SIZE_MAX / 2);
+    buf_addf(&whole, "^(?:%s)$", pattern);
+    cJSON *schema = whole.error ? NULL
+                                : json_tree("{type:'object',properties:{input:{type:'string',"
+                                            "pattern:%s}},required:['input'],"
+                                            "additionalProperties:false}",
+                                            buf_z(&whole));
+    buf_release(&whole);
+    return schema;
 }
 
 // Adds the grammar to the tool's description: in a call that is not forced, nothing enforces the grammar.
@@ -43,12 +38,7 @@ static int describe_form(cJSON *custom, const char *syntax, const char *definiti
     buf_addf(&text, "%s%sThe input has this form (%.20s):\n", given ? given : "", given ? "\n" : "",
              syntax);
     buf_addz(&text, definition);
-    cJSON *whole = text.error ? NULL : cJSON_CreateString(buf_z(&text));
-    buf_release(&text);
-    if (whole) cJSON_DeleteItemFromObjectCaseSensitive(custom, "description");
-    if (whole && cJSON_AddItemToObject(custom, "description", whole)) return 0;
-    cJSON_Delete(whole);
-    return completion_no_memory(f);
+    return json_set(custom, "description", json_take_text(&text)) ? 0 : completion_no_memory(f);
 }
 
 // {"type":"text"} or {"type":"grammar","syntax","definition"}; chat completions write the last two inside "grammar".
@@ -99,20 +89,12 @@ static int read_custom(struct completion_request *r, cJSON *tool, struct complet
                                  "custom tools need {\"custom\":{\"name\"}}");
     TRY(read_form(r, custom, &pattern, f));
     if (!r->custom) r->custom = cJSON_CreateArray();
-    cJSON *noted = cJSON_CreateString(name), *schema = input_schema(pattern);
-    cJSON *kind = cJSON_CreateString("function");
-    if (!noted || !schema || !kind || !cJSON_AddItemToArray(r->custom, noted)) {
-        cJSON_Delete(noted);
-        cJSON_Delete(schema);
-        cJSON_Delete(kind);
-        return completion_no_memory(f);
-    }
+    bool ok = json_append(r->custom, cJSON_CreateString(name)) &&
+              json_set(custom, "parameters", input_schema(pattern)) &&
+              json_set(tool, "type", cJSON_CreateString("function"));
     cJSON_DeleteItemFromObjectCaseSensitive(custom, "format");
-    if (!cJSON_AddItemToObject(custom, "parameters", schema) ||
-        !cJSON_ReplaceItemInObjectCaseSensitive(tool, "type", kind))
-        return completion_no_memory(f);
     custom = cJSON_DetachItemFromObjectCaseSensitive(tool, "custom");
-    return cJSON_AddItemToObject(tool, "function", custom) ? 0 : completion_no_memory(f);
+    return json_set(tool, "function", custom) && ok ? 0 : completion_no_memory(f);
 }
 
 // --- tools ---
@@ -144,11 +126,7 @@ static int allow(struct completion_request *r, const char **missing) {
             return E_NOTFOUND;
         }
         if (tool_find(r->callable, name->valuestring)) continue;
-        cJSON *copy = cJSON_Duplicate(tool, true);
-        if (!copy || !cJSON_AddItemToArray(r->callable, copy)) {
-            cJSON_Delete(copy);
-            return E_NOMEM;
-        }
+        if (!json_append(r->callable, cJSON_Duplicate(tool, true))) return E_NOMEM;
     }
     return r->callable ? 0 : E_NOMEM;
 }

@@ -19,10 +19,7 @@ static bool keep_seed(cJSON *json, const char *body) {
     uint64_t seed = *text == '-' ? (uint64_t)strtoll(text, &end, 10) : strtoull(text, &end, 10);
     if (errno || end != text + len) return true; // the reader of parameters refuses it
     snprintf(digits, sizeof digits, "%" PRIu64, seed);
-    cJSON *kept = cJSON_CreateString(digits);
-    if (kept && cJSON_ReplaceItemInObjectCaseSensitive(json, "seed", kept)) return true;
-    cJSON_Delete(kept);
-    return false;
+    return json_set(json, "seed", cJSON_CreateString(digits));
 }
 
 cJSON *openai_body_read(const char *body, size_t len, struct completion_failure *f) {

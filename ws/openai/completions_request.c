@@ -64,10 +64,9 @@ static int read_logprobs(struct completions_request *r, const cJSON *json, cJSON
     r->logprobs = n >= 0;
     r->scores = r->logprobs && r->echo;
     if (!r->logprobs) return 0;
-    if (cJSON_AddTrueToObject(own, "logprobs") &&
-        cJSON_AddNumberToObject(own, "top_logprobs", (double)n))
-        return 0;
-    return openai_no_memory(&r->in.failure);
+    bool ok = json_set(own, "logprobs", cJSON_CreateTrue()) &&
+              json_set(own, "top_logprobs", cJSON_CreateNumber((double)n));
+    return ok ? 0 : openai_no_memory(&r->in.failure);
 }
 
 // 0 would mean no limit to the engine.

@@ -18,26 +18,14 @@ cJSON *conversation_read(const char *note) {
     return NULL;
 }
 
-static bool replace(cJSON *c, const char *key, cJSON *value) {
-    if (value && cJSON_ReplaceItemInObjectCaseSensitive(c, key, value)) return true;
-    cJSON_Delete(value);
-    return false;
-}
-
 static bool set_number(cJSON *c, const char *key, int64_t value) {
-    return replace(c, key, cJSON_CreateNumber((double)value));
+    return json_set(c, key, cJSON_CreateNumber((double)value));
 }
 
 cJSON *conversation_new(cJSON *metadata, int64_t created_ms) {
-    cJSON *c = cJSON_CreateObject();
-    if (!metadata) metadata = cJSON_CreateObject();
-    bool done = c && cJSON_AddNumberToObject(c, "conversation", 1) &&
-                cJSON_AddNumberToObject(c, "revision", 0) &&
-                cJSON_AddNumberToObject(c, "created_ms", (double)created_ms) &&
-                cJSON_AddNumberToObject(c, "next", 0) && cJSON_AddArrayToObject(c, "items") &&
-                cJSON_AddArrayToObject(c, "deleted");
-    if (done && metadata && cJSON_AddItemToObject(c, "metadata", metadata)) return c;
-    cJSON_Delete(metadata);
+    cJSON *c = json_tree("{conversation:1,revision:0,created_ms:%ld,next:0,items:[],deleted:[]}",
+                         created_ms);
+    if (json_set(c, "metadata", metadata ? metadata : cJSON_CreateObject())) return c;
     cJSON_Delete(c);
     return NULL;
 }
@@ -55,18 +43,8 @@ static bool changed(cJSON *c) {
 // --- changes ---
 
 static bool add_one(cJSON *list, const cJSON *item, int64_t n, int64_t before) {
-    cJSON *entry = cJSON_CreateObject(), *copy = entry ? cJSON_Duplicate(item, true) : NULL;
-    if (!entry || !cJSON_AddItemToArray(list, entry)) {
-        cJSON_Delete(entry);
-        cJSON_Delete(copy);
-        return false;
-    }
-    if (copy && cJSON_AddNumberToObject(entry, "n", (double)n) &&
-        cJSON_AddNumberToObject(entry, "before", (double)before) &&
-        cJSON_AddItemToObject(entry, "item", copy))
-        return true;
-    cJSON_Delete(copy);
-    return false;
+    cJSON *entry = json_append(list, json_tree("{n:%ld,before:%ld}", n, before));
+    return json_set(entry, "item", cJSON_Duplicate(item, true));
 }
 
 int conversation_add(cJSON *c, const cJSON *items, int64_t n_turns, int64_t *first) {
@@ -78,7 +56,7 @@ int conversation_add(cJSON *c, const cJSON *items, int64_t n_turns, int64_t *fir
 }
 
 int conversation_set_metadata(cJSON *c, const cJSON *metadata) {
-    return replace(c, "metadata", cJSON_Duplicate(metadata, true)) ? 0 : E_NOMEM;
+    return json_set(c, "metadata", cJSON_Duplicate(metadata, true)) ? 0 : E_NOMEM;
 }
 
 static const cJSON *find_added(const cJSON *c, int64_t n, int *at) {
@@ -100,11 +78,8 @@ int conversation_remove(cJSON *c, const char *id) {
             cJSON_DeleteItemFromArray(cJSON_GetObjectItemCaseSensitive(c, "items"), at);
         return changed(c) ? 0 : E_NOMEM;
     }
-    cJSON *hidden = cJSON_CreateString(id);
-    if (hidden && cJSON_AddItemToArray(cJSON_GetObjectItemCaseSensitive(c, "deleted"), hidden))
-        return changed(c) ? 0 : E_NOMEM;
-    cJSON_Delete(hidden);
-    return E_NOMEM;
+    return json_append(json_member(c, "deleted"), cJSON_CreateString(id)) && changed(c) ? 0
+                                                                                        : E_NOMEM;
 }
 
 // --- items ---

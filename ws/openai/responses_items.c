@@ -80,20 +80,19 @@ static cJSON *read_text(const struct place *at, const char *key, const cJSON *va
     }
     buf_init(&text, SIZE_MAX / 2);
     *rc = join_parts(at, key, value, text_types, &text);
-    if (*rc == 0 && !text.error) out = cJSON_CreateString(buf_z(&text));
-    buf_release(&text);
-    if (*rc == 0 && !out) *rc = openai_no_memory(at->f);
+    if (*rc < 0) {
+        buf_release(&text);
+        return NULL;
+    }
+    out = json_take_text(&text);
+    if (!out) *rc = openai_no_memory(at->f);
     return out;
 }
 
 // --- messages --------------------------------------------------------------
 
 static cJSON *add_message(cJSON *messages, const char *role) {
-    cJSON *m = cJSON_CreateObject();
-    if (m && cJSON_AddStringToObject(m, "role", role) && cJSON_AddItemToArray(messages, m))
-        return m;
-    cJSON_Delete(m);
-    return NULL;
+    return json_append(messages, json_tree("{role:%s}", role));
 }
 
 // The name that the model knows a function by. in_namespace NULL: it has none.
@@ -115,9 +114,7 @@ static int read_message(cJSON *messages, const cJSON *item, const struct place *
     cJSON *text = read_text(at, "content", json_member(item, "content"), &rc);
     if (!text) return rc;
     cJSON *m = add_message(messages, strcmp(role, "developer") == 0 ? "system" : role);
-    if (m && cJSON_AddItemToObject(m, "content", text)) return 0;
-    cJSON_Delete(text);
-    return openai_no_memory(at->f);
+    return json_set(m, "content", text) ? 0 : openai_no_memory(at->f);
 }
 
 // key: the member that has what is passed to the tool. In the message, both kinds of calls have the form of chat
@@ -130,20 +127,14 @@ static int read_call_as(cJSON *messages, const cJSON *item, const char *type, co
     if (!id) return bad_member(at, "call_id", "must be a string");
     if (!name) return bad_member(at, "name", "must be a string");
     if (!passed) return bad_member(at, key, "must be a string");
-    cJSON *m = add_message(messages, "assistant");
-    cJSON *calls =
-        m && cJSON_AddNullToObject(m, "content") ? cJSON_AddArrayToObject(m, "tool_calls") : NULL;
-    cJSON *call = calls ? cJSON_CreateObject() : NULL;
-    if (!call || !cJSON_AddItemToArray(calls, call)) return openai_no_memory(at->f);
-    cJSON *inner =
-        cJSON_AddStringToObject(call, "id", id) && cJSON_AddStringToObject(call, "type", type)
-            ? cJSON_AddObjectToObject(call, type)
-            : NULL;
     tool_name(full, json_string(item, "namespace"), name);
-    if (inner && cJSON_AddStringToObject(inner, "name", full) &&
-        cJSON_AddStringToObject(inner, key, passed))
-        return 0;
-    return openai_no_memory(at->f);
+    cJSON *m = json_append(messages, json_tree("{role:'assistant',content:null,tool_calls:["
+                                               "{id:%s,type:%s,%s:{name:%s}}]}",
+                                               id, type, type, full));
+    const cJSON *call = cJSON_GetArrayItem(json_member(m, "tool_calls"), 0);
+    return json_set(json_member(call, type), key, cJSON_CreateString(passed))
+               ? 0
+               : openai_no_memory(at->f);
 }
 
 static int read_call(cJSON *messages, const cJSON *item, const struct place *at) {
@@ -160,12 +151,8 @@ static int read_call_output(cJSON *messages, const cJSON *item, const struct pla
     if (!id) return bad_member(at, "call_id", "must be a string");
     cJSON *text = read_text(at, "output", json_member(item, "output"), &rc);
     if (!text) return rc;
-    cJSON *m = add_message(messages, "tool");
-    if (m && cJSON_AddStringToObject(m, "tool_call_id", id) &&
-        cJSON_AddItemToObject(m, "content", text))
-        return 0;
-    cJSON_Delete(text);
-    return openai_no_memory(at->f);
+    cJSON *m = json_append(messages, json_tree("{role:'tool',tool_call_id:%s}", id));
+    return json_set(m, "content", text) ? 0 : openai_no_memory(at->f);
 }
 
 // The words in an item's encrypted_content. NULL: this server did not write it, or there is no memory (*rc: E_NOMEM).
@@ -200,10 +187,8 @@ static int read_reasoning(cJSON *messages, const cJSON *item, const struct place
     cJSON *text = thinking_of(item, at, &rc);
     if (!text) return rc == E_NOMEM ? openai_no_memory(at->f) : rc;
     cJSON *m = add_message(messages, "assistant");
-    if (m && cJSON_AddItemToObject(m, "reasoning_content", text))
-        return cJSON_AddNullToObject(m, "content") ? 0 : openai_no_memory(at->f);
-    cJSON_Delete(text);
-    return openai_no_memory(at->f);
+    bool ok = json_set(m, "reasoning_content", text) && json_set(m, "content", cJSON_CreateNull());
+    return ok ? 0 : openai_no_memory(at->f);
 }
 
 // A summary that takes the place of earlier items (/v1/responses/compact). What another server has encrypted is
@@ -213,10 +198,8 @@ static int read_compaction(cJSON *messages, const cJSON *item, const struct plac
     cJSON *text = read_encrypted(item, &rc);
     if (!text) return rc == E_NOMEM ? openai_no_memory(at->f) : 0;
     cJSON *m = add_message(messages, "user");
-    if (m && cJSON_AddItemToObject(m, "content", text))
-        return cJSON_AddTrueToObject(m, RESPONSES_SUMMARY) ? 0 : openai_no_memory(at->f);
-    cJSON_Delete(text);
-    return openai_no_memory(at->f);
+    bool ok = json_set(m, "content", text) && json_set(m, RESPONSES_SUMMARY, cJSON_CreateTrue());
+    return ok ? 0 : openai_no_memory(at->f);
 }
 
 // --- items -----------------------------------------------------------------
@@ -302,25 +285,16 @@ int responses_items_read(cJSON *messages, const cJSON *input, const char *name,
 // --- the recorded form -----------------------------------------------------
 
 static bool add_text_part(cJSON *parts, const char *type, const char *text) {
-    cJSON *part = cJSON_CreateObject();
-    if (!part || !cJSON_AddItemToArray(parts, part)) {
-        cJSON_Delete(part);
-        return false;
-    }
-    if (!cJSON_AddStringToObject(part, "type", type) ||
-        !cJSON_AddStringToObject(part, "text", text))
-        return false;
-    return strcmp(type, "output_text") != 0 || (cJSON_AddArrayToObject(part, "annotations") &&
-                                                cJSON_AddArrayToObject(part, "logprobs"));
+    cJSON *part = json_append(parts, json_tree("{type:%s}", type));
+    if (!json_set(part, "text", cJSON_CreateString(text))) return false;
+    return strcmp(type, "output_text") != 0 ||
+           (json_set(part, "annotations", cJSON_CreateArray()) &&
+            json_set(part, "logprobs", cJSON_CreateArray()));
 }
 
 cJSON *responses_item_of_user(const char *text) {
-    cJSON *item = cJSON_CreateObject();
-    cJSON *parts = item && cJSON_AddStringToObject(item, "type", "message") &&
-                           cJSON_AddStringToObject(item, "role", "user")
-                       ? cJSON_AddArrayToObject(item, "content")
-                       : NULL;
-    if (parts && add_text_part(parts, "input_text", text)) return item;
+    cJSON *item = json_tree("{type:'message',role:'user',content:[]}");
+    if (add_text_part(json_member(item, "content"), "input_text", text)) return item;
     cJSON_Delete(item);
     return NULL;
 }
@@ -332,9 +306,8 @@ static bool expand_content(cJSON *item) {
     const char *role = json_string(item, "role");
     bool said = role && strcmp(role, "assistant") == 0;
     cJSON *parts = cJSON_CreateArray();
-    if (parts && add_text_part(parts, said ? "output_text" : "input_text", content->valuestring) &&
-        cJSON_ReplaceItemInObjectCaseSensitive(item, "content", parts))
-        return true;
+    if (add_text_part(parts, said ? "output_text" : "input_text", content->valuestring))
+        return json_set(item, "content", parts);
     cJSON_Delete(parts);
     return false;
 }
@@ -345,8 +318,7 @@ static cJSON *normal_item(const cJSON *from) {
     if (!item) return NULL;
     cJSON_DeleteItemFromObjectCaseSensitive(item, "id");
     if (type && strcmp(type, "message") == 0) {
-        bool typed = cJSON_HasObjectItem(item, "type") ||
-                     cJSON_AddStringToObject(item, "type", "message") != NULL;
+        bool typed = json_set(item, "type", cJSON_CreateString("message"));
         if (!typed || !expand_content(item)) {
             cJSON_Delete(item);
             return NULL;
@@ -358,22 +330,12 @@ static cJSON *normal_item(const cJSON *from) {
 cJSON *responses_items_normal(const cJSON *input) {
     cJSON *list = cJSON_CreateArray();
     const cJSON *from;
-    if (!list) return NULL;
-    if (cJSON_IsString(input)) {
-        cJSON *item = responses_item_of_user(input->valuestring);
-        if (item && cJSON_AddItemToArray(list, item)) return list;
-        cJSON_Delete(item);
-        cJSON_Delete(list);
-        return NULL;
-    }
-    cJSON_ArrayForEach(from, input) {
-        cJSON *item = normal_item(from);
-        if (item && cJSON_AddItemToArray(list, item)) continue;
-        cJSON_Delete(item);
-        cJSON_Delete(list);
-        return NULL;
-    }
-    return list;
+    bool ok = list;
+    if (cJSON_IsString(input)) ok = json_append(list, responses_item_of_user(input->valuestring));
+    cJSON_ArrayForEach(from, input) ok = ok && json_append(list, normal_item(from));
+    if (ok) return list;
+    cJSON_Delete(list);
+    return NULL;
 }
 
 void responses_item_put(struct json_writer *w, const cJSON *item, const char *id) {
@@ -421,17 +383,14 @@ static int read_tool_as(cJSON *out, const cJSON *tool, const char *type, const c
         return bad_tool(at, "name", "must be at most 64 letters, digits, '_' and '-'");
     if (passed && !cJSON_IsObject(passed)) return bad_tool(at, key, "must be an object");
     tool_name(full, at->in_namespace, name);
-    cJSON *one = cJSON_CreateObject();
-    if (!one || !cJSON_AddItemToArray(out, one)) return openai_no_memory(at->f);
-    cJSON *inner =
-        cJSON_AddStringToObject(one, "type", type) ? cJSON_AddObjectToObject(one, type) : NULL;
-    bool done = inner && cJSON_AddStringToObject(inner, "name", full) &&
-                (!description || cJSON_AddStringToObject(inner, "description", description));
-    if (done && !passed && strcmp(type, "custom") == 0) return 0;
-    cJSON *copy = passed ? cJSON_Duplicate(passed, true) : cJSON_CreateObject();
-    if (done && copy && cJSON_AddItemToObject(inner, key, copy)) return 0;
-    cJSON_Delete(copy);
-    return openai_no_memory(at->f);
+    cJSON *one = json_append(out, json_tree("{type:%s,%s:{name:%s}}", type, type, full));
+    cJSON *inner = json_member(one, type);
+    bool ok =
+        inner && (!description || json_set(inner, "description", cJSON_CreateString(description)));
+    if (passed || strcmp(type, "custom") != 0)
+        ok = ok &&
+             json_set(inner, key, passed ? cJSON_Duplicate(passed, true) : cJSON_CreateObject());
+    return ok ? 0 : openai_no_memory(at->f);
 }
 
 static int read_tool(cJSON *out, const cJSON *tool, const struct tool_place *at);

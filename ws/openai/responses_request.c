@@ -208,9 +208,7 @@ static int read_reasoning(struct reading *d) {
 
 // The response repeats `text` with the form that its answer has.
 static int name_plain_text(struct reading *d, cJSON *text) {
-    cJSON_DeleteItemFromObjectCaseSensitive(text, "format"); // a null
-    cJSON *format = cJSON_AddObjectToObject(text, "format");
-    return format && cJSON_AddStringToObject(format, "type", "text") ? 0 : no_memory(d);
+    return json_set(text, "format", json_tree("{type:'text'}")) ? 0 : no_memory(d);
 }
 
 // text.format as chat completions' response_format: json_schema has its members one level deeper.
@@ -225,13 +223,12 @@ static int read_format(struct reading *d) {
     if (type && strcmp(type, "text") == 0) return 0;
     if (!type || (strcmp(type, "json_object") != 0 && strcmp(type, "json_schema") != 0))
         return bad(d, "text.format", "must be of the type text, json_object or json_schema");
-    cJSON *out = d->r->completion->format = cJSON_CreateObject();
-    if (!out || !cJSON_AddStringToObject(out, "type", type)) return no_memory(d);
+    cJSON *out = d->r->completion->format = json_tree("{type:%s}", type);
+    if (!out) return no_memory(d);
     if (strcmp(type, "json_object") == 0) return 0;
-    cJSON *schema = cJSON_AddObjectToObject(out, "json_schema");
+    cJSON *schema = json_set(out, "json_schema", cJSON_CreateObject());
     cJSON_ArrayForEach(v, format) {
-        cJSON *copy = strcmp(v->string, "type") == 0 ? NULL : cJSON_Duplicate(v, true);
-        if (copy) cJSON_AddItemToObject(schema, v->string, copy);
+        if (strcmp(v->string, "type") != 0) json_set(schema, v->string, cJSON_Duplicate(v, true));
     }
     return json_member(schema, "schema") ? 0 : bad(d, "text.format.schema", "must be an object");
 }
@@ -477,13 +474,11 @@ int responses_request_resolve(struct responses_request *r, const struct service 
 
 // At the beginning or at the end of the messages.
 static bool add_message(cJSON *messages, bool first, const char *role, const char *text) {
-    cJSON *m = cJSON_CreateObject();
-    if (!m ||
-        !(first ? cJSON_InsertItemInArray(messages, 0, m) : cJSON_AddItemToArray(messages, m))) {
-        cJSON_Delete(m);
-        return false;
-    }
-    return cJSON_AddStringToObject(m, "role", role) && cJSON_AddStringToObject(m, "content", text);
+    cJSON *m = json_tree("{role:%s}", role);
+    bool ok = json_set(m, "content", cJSON_CreateString(text)) &&
+              (first ? cJSON_InsertItemInArray(messages, 0, m) : cJSON_AddItemToArray(messages, m));
+    if (!ok) cJSON_Delete(m);
+    return ok;
 }
 
 static void join(cJSON *list, cJSON *more) {
@@ -500,9 +495,7 @@ static bool add_prompt(cJSON *messages, const char *prompt) {
         return add_message(messages, false, "user", prompt);
     buf_init(&text, SIZE_MAX / 2);
     buf_addf(&text, "%s\n\n%s", content, prompt);
-    cJSON *both = text.error ? NULL : cJSON_CreateString(buf_z(&text));
-    buf_release(&text);
-    return both && cJSON_ReplaceItemInObjectCaseSensitive(last, "content", both);
+    return json_set(last, "content", json_take_text(&text));
 }
 
 // Asks for a summary of the messages instead of an answer to them, and keeps those of the user.
@@ -515,8 +508,7 @@ static bool ask_summary(struct responses_request *r) {
         if (strcmp(json_string(m, "role"), "user") != 0 || !text ||
             json_member(m, RESPONSES_SUMMARY))
             continue;
-        cJSON *item = responses_item_of_user(text);
-        if (!item || !cJSON_AddItemToArray(r->said, item)) return false;
+        if (!json_append(r->said, responses_item_of_user(text))) return false;
     }
     c->tool_choice = TOOLS_NONE;
     cJSON_Delete(c->format);

@@ -34,10 +34,7 @@ static int read_allowed(struct completion_request *c, const cJSON *choice,
         if (!name)
             return openai_refuse(f, "unsupported", "tool_choice.tools",
                                  "must name function and custom tools only");
-        cJSON *one = cJSON_CreateString(name);
-        if (cJSON_AddItemToArray(c->allowed, one)) continue;
-        cJSON_Delete(one);
-        return openai_no_memory(f);
+        if (!json_append(c->allowed, cJSON_CreateString(name))) return openai_no_memory(f);
     }
     return 0;
 }
