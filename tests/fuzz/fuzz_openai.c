@@ -3,6 +3,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "ws/openai/completions_request.h"
 #include "ws/openai/embeddings_request.h"
+#include "ws/openai/openai.h"
 #include "ws/service.h"
 
 enum { VOCAB = 100, WIDTH = 8 };
@@ -87,8 +88,10 @@ static void check_embeddings(const struct embeddings_request *r) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     const uint8_t *second;
     size_t n_second, n = fuzz_split(data, size, &second, &n_second);
-    struct completions_request *c = completions_request_read(NULL, (const char *)data, n);
-    struct embeddings_request *e = embeddings_request_read(NULL, (const char *)second, n_second);
+    struct completions_request *c = openai_completions_decode(
+        NULL, &(struct http_payload){.body = (const char *)data, .len = n});
+    struct embeddings_request *e = openai_embeddings_decode(
+        NULL, &(struct http_payload){.body = (const char *)second, .len = n_second});
     FUZZ_CHECK(c && e);
     check_completions(c);
     check_embeddings(e);

@@ -5,6 +5,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "ws/net/http_head.h"
 #include <arpa/inet.h>
 #include <openssl/crypto.h>
 #include <openssl/sha.h>
@@ -308,16 +309,6 @@ bool auth_subprotocols(const char *header, const char *name, char token[AUTH_TOK
 
 // --- Host and Origin ---
 
-static bool in_list(const char *list, const char *item, size_t len) {
-    for (const char *p = list; *p;) {
-        p += strspn(p, ", \t");
-        size_t n = strcspn(p, ", \t");
-        if (n == len && n > 0 && strncasecmp(p, item, n) == 0) return true;
-        p += n;
-    }
-    return false;
-}
-
 // Length of the name in "name:port" or "[v6]:port"; 0 when it is neither.
 static size_t host_name_len(const char *host) {
     size_t n = *host == '[' ? strcspn(host, "]") + 1 : strcspn(host, ":");
@@ -344,13 +335,14 @@ bool auth_host_allowed(const char *host, const char *allowed_hosts) {
     // A rebinding page reaches the server under the page's host name, never under an address.
     if (is_address(host, len)) return true;
     if (len == 9 && strncasecmp(host, "localhost", 9) == 0) return true;
-    return in_list(allowed_hosts, host, len) || in_list(allowed_hosts, host, strlen(host));
+    return http_list_has(allowed_hosts, host, len) ||
+           http_list_has(allowed_hosts, host, strlen(host));
 }
 
 // A browser leaves out the default port in Origin and in Host.
 bool auth_origin_allowed(const char *origin, const char *host, bool tls,
                          const char *allowed_origins) {
-    if (in_list(allowed_origins, origin, strlen(origin))) return true;
+    if (http_list_has(allowed_origins, origin, strlen(origin))) return true;
     const char *scheme = tls ? "https://" : "http://";
     size_t n = strlen(scheme);
     return strncasecmp(origin, scheme, n) == 0 && *host && strcasecmp(origin + n, host) == 0;

@@ -241,13 +241,16 @@ struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len)
     return r.status ? r : judge(h);
 }
 
-bool http_has_token(const char *header, const char *token) {
-    size_t len = strlen(token);
-    for (const char *p = header; *p;) {
+bool http_list_has(const char *list, const char *item, size_t len) {
+    for (const char *p = list; *p;) {
         p += strspn(p, ", \t");
         size_t n = strcspn(p, ", \t");
-        if (n == len && strncasecmp(p, token, n) == 0) return true;
+        if (n == len && n > 0 && strncasecmp(p, item, n) == 0) return true;
         p += n;
     }
     return false;
+}
+
+bool http_has_token(const char *header, const char *token) {
+    return http_list_has(header, token, strlen(token));
 }

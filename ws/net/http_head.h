@@ -82,5 +82,6 @@ size_t http_head_find(const char *text, size_t len);
 struct http_refusal http_head_parse(struct http_head *h, char *text, size_t len);
 // The value of the query's first `name`, decoded. false: it is missing or too long.
 bool http_query_get(const char *query, const char *name, char *out, size_t cap);
-// Whether a comma-separated header has the token, in any case.
+// Whether a comma-separated list, or header, has the item (len), or token, in any case.
+bool http_list_has(const char *list, const char *item, size_t len);
 bool http_has_token(const char *header, const char *token);

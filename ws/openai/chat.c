@@ -80,7 +80,3 @@ static const struct dialect dialect = {
 void openai_chat_handle(void *user, struct http *h) {
     http_completion_handle(user, h, &dialect);
 }
-
-void *openai_chat_decode(void *user, const struct http_payload *p) {
-    return chat_request_read(user, p);
-}

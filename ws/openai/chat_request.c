@@ -2,6 +2,7 @@
 #include "ws/openai/chat_request.h"
 #include "ws/completion/thinking_options.h"
 #include "ws/openai/body.h"
+#include "ws/openai/openai.h"
 #include "ws/openai/tool_choice.h"
 #include "ws/service.h"
 #include <stdlib.h>
@@ -162,13 +163,14 @@ static int read_all(struct chat_request *r, const struct service *s) {
     return E_INVAL;
 }
 
-struct chat_request *chat_request_read(const struct service *s, const struct http_payload *p) {
+void *openai_chat_decode(void *service, const struct http_payload *p) {
     struct chat_request *r = calloc(1, sizeof(*r));
     if (!r) return NULL;
     r->in.request = completion_request_new();
     if (r->in.request) r->in.request->owner = p->owner;
     r->json = openai_body_read(p->body, p->len, &r->in.failure);
-    if (r->json && read_all(r, s) < 0 && r->in.request) completion_request_empty(r->in.request);
+    if (r->json && read_all(r, service) < 0 && r->in.request)
+        completion_request_empty(r->in.request);
     cJSON_Delete(r->json); // on this worker: freeing two hundred thousand values takes milliseconds
     r->json = NULL;
     return r;

@@ -393,7 +393,3 @@ void openai_completions_handle(void *user, struct http *h) {
     const struct completions_request *q = http_decoded(h);
     prompted_handle(user, h, &ops, q->in.n * q->n);
 }
-
-void *openai_completions_decode(void *user, const struct http_payload *p) {
-    return completions_request_read(user, p->body, p->len);
-}

@@ -1,5 +1,6 @@
 // See completions_request.h.
 #include "ws/openai/completions_request.h"
+#include "ws/openai/openai.h"
 
 #define TEXT_MAX_BYTES (64 << 20)
 
@@ -109,7 +110,6 @@ static int read_all(void *request, cJSON *json) {
     return read_sampling(r, json);
 }
 
-struct completions_request *completions_request_read(const struct service *s, const char *body,
-                                                     size_t len) {
-    return prompts_request_read(sizeof(struct completions_request), s, body, len, read_all);
+void *openai_completions_decode(void *service, const struct http_payload *p) {
+    return prompts_request_read(sizeof(struct completions_request), service, p, read_all);
 }

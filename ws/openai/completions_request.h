@@ -1,4 +1,5 @@
-// The body of POST /v1/completions: read, checked, and turned into the inputs of turns. Any thread.
+// The body of POST /v1/completions: read, checked, and turned into the inputs of turns by openai_completions_decode. Any
+// thread.
 #pragma once
 #include "ws/openai/prompts_request.h"
 
@@ -12,7 +13,3 @@ struct completions_request {
     bool nothing; // max_tokens 0: the prompt is computed, and no token of an answer is shown
     size_t n;     // choices of each prompt
 };
-
-// NULL: no memory.
-struct completions_request *completions_request_read(const struct service *s, const char *body,
-                                                     size_t len);

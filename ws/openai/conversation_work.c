@@ -4,6 +4,7 @@
 #include "base/err.h"
 #include "base/json_form.h"
 #include "ws/openai/body.h"
+#include "ws/openai/conversations.h"
 #include "ws/service.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,8 @@
 #define REPLY_MAX_BYTES ((size_t)256 << 20)
 #define ITEMS_AT_ONCE 20
 
-void conversation_body_free(struct conversation_body *b) {
+void openai_conversations_release(void *decoded) {
+    struct conversation_body *b = decoded;
     if (!b) return;
     cJSON_Delete(b->metadata);
     cJSON_Delete(b->items);
@@ -36,11 +38,11 @@ static void read_items(struct conversation_body *b, const cJSON *items) {
     cJSON_Delete(messages);
 }
 
-struct conversation_body *conversation_body_read(const struct service *s, const char *body,
-                                                 size_t len) {
+void *openai_conversations_decode(void *service, const struct http_payload *p) {
     struct conversation_body *b = calloc(1, sizeof *b);
     if (!b) return NULL;
-    cJSON *json = len == 0 ? cJSON_CreateObject() : openai_body_read(body, len, &b->failure);
+    cJSON *json =
+        p->len == 0 ? cJSON_CreateObject() : openai_body_read(p->body, p->len, &b->failure);
     const cJSON *metadata = cJSON_GetObjectItemCaseSensitive(json, "metadata");
     const cJSON *model = cJSON_GetObjectItemCaseSensitive(json, "model");
     if (json && responses_metadata_check(metadata, &b->failure) == 0)
@@ -271,5 +273,5 @@ void conversation_work_reset(struct conversation_work *c) {
 
 void conversation_work_release(struct conversation_work *c) {
     conversation_work_reset(c);
-    conversation_body_free(c->body);
+    openai_conversations_release(c->body);
 }

@@ -17,15 +17,11 @@ enum conversation_asked {
     ITEM_DELETE,
 };
 
-struct conversation_body { // decoded
+struct conversation_body { // of openai_conversations_decode
     struct completion_failure failure;
     cJSON *metadata, *items; // items in their normal form; NULL: none
     char *model;
 };
-// NULL: no memory.
-struct conversation_body *conversation_body_read(const struct service *s, const char *body,
-                                                 size_t len);
-void conversation_body_free(struct conversation_body *b); // NULL is fine
 
 struct conversation_work {
     enum conversation_asked asked;

@@ -28,14 +28,6 @@ struct conversations {
     struct conversation_work k;
 };
 
-void *openai_conversations_decode(void *user, const struct http_payload *p) {
-    return conversation_body_read(user, p->body, p->len);
-}
-
-void openai_conversations_release(void *decoded) {
-    conversation_body_free(decoded);
-}
-
 // --- replies ---------------------------------------------------------------
 
 static void destroy(struct conversations *c) {

@@ -164,7 +164,3 @@ void openai_embeddings_handle(void *user, struct http *h) {
     const struct prompts_request *r = http_decoded(h);
     prompted_handle(user, h, &ops, r->n);
 }
-
-void *openai_embeddings_decode(void *user, const struct http_payload *p) {
-    return embeddings_request_read(user, p->body, p->len);
-}

@@ -1,5 +1,6 @@
 // See embeddings_request.h.
 #include "ws/openai/embeddings_request.h"
+#include "ws/openai/openai.h"
 #include <string.h>
 
 static int read_format(struct embeddings_request *r, const cJSON *json) {
@@ -53,7 +54,6 @@ static int read_all(void *request, cJSON *json) {
     return prompts_read(&r->in, json, "input", EMBEDDINGS_INPUTS_MAX, "has more than 2048");
 }
 
-struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
-                                                   size_t len) {
-    return prompts_request_read(sizeof(struct embeddings_request), s, body, len, read_all);
+void *openai_embeddings_decode(void *service, const struct http_payload *p) {
+    return prompts_request_read(sizeof(struct embeddings_request), service, p, read_all);
 }

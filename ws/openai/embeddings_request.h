@@ -1,4 +1,4 @@
-// The body of POST /v1/embeddings: read and checked. Any thread.
+// The body of POST /v1/embeddings: read and checked by openai_embeddings_decode. Any thread.
 #pragma once
 #include "ws/openai/prompts_request.h"
 
@@ -10,7 +10,3 @@ struct embeddings_request {
     int32_t dimensions;        // 1 .. the model's width
     bool unit_length;          // brings them to length 1
 };
-
-// NULL: no memory.
-struct embeddings_request *embeddings_request_read(const struct service *s, const char *body,
-                                                   size_t len);

@@ -49,11 +49,11 @@ int prompts_read(struct prompts_request *r, const cJSON *body, const char *name,
     return 0;
 }
 
-void *prompts_request_read(size_t bytes, const struct service *s, const char *body, size_t len,
+void *prompts_request_read(size_t bytes, const struct service *s, const struct http_payload *p,
                            int (*read)(void *request, cJSON *json)) {
     struct prompts_request *r = calloc(1, bytes);
     if (!r) return NULL;
-    cJSON *json = openai_body_read(body, len, &r->failure);
+    cJSON *json = openai_body_read(p->body, p->len, &r->failure);
     if (json) r->served = openai_body_model(s, json, &r->failure);
     if (r->served) read(r, json);
     cJSON_Delete(json);

@@ -1,6 +1,7 @@
 // What the bodies of completions and embeddings share: prompts, each of which a turn gets as it is, without a chat
 // template. Any thread.
 #pragma once
+#include "ws/net/http.h"
 #include "ws/openai/body.h"
 
 struct service;
@@ -20,7 +21,7 @@ struct prompts_request {               // first in a protocol's own request
 };
 // Reads a body into a request of `bytes` bytes: its model here, the rest by read(), which returns 0 or sets the
 // failure. NULL: no memory.
-void *prompts_request_read(size_t bytes, const struct service *s, const char *body, size_t len,
+void *prompts_request_read(size_t bytes, const struct service *s, const struct http_payload *p,
                            int (*read)(void *request, cJSON *json));
 void prompts_request_free(void *request); // NULL is fine
 // The member `name`: a string, token ids of the vocabulary, or an array of either. At most max, else the

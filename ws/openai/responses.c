@@ -180,10 +180,6 @@ void *openai_responses_compact_decode(void *user, const struct http_payload *p) 
     return responses_request_read(user, p, RESPONSES_COMPACT);
 }
 
-void openai_responses_release(void *decoded) {
-    responses_request_free(decoded);
-}
-
 // --- the count -------------------------------------------------------------
 
 struct counted {

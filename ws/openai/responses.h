@@ -10,6 +10,7 @@
 #pragma once
 #include "ws/openai/openai.h"
 #include "ws/openai/responses_id.h"
+#include "ws/openai/responses_request.h"
 
 struct responses_page { // of items
     char after[RESPONSES_ID_MAX];
@@ -24,7 +25,6 @@ struct responses_output;
 // Members of struct http_route; `count` is input_tokens, `stored` the addresses with an id. Net thread;
 // *_decode and *_release on any thread.
 void *openai_responses_decode(void *user, const struct http_payload *p);
-void openai_responses_release(void *decoded);
 void openai_responses_handle(void *user, struct http *h);
 void *openai_responses_compact_decode(void *user, const struct http_payload *p);
 void *openai_responses_count_decode(void *user, const struct http_payload *p);
@@ -40,11 +40,11 @@ void responses_http_event(struct http *h, const char *type, const struct buf *js
 
 #define OPENAI_RESPONSES_ROUTES                                                                    \
     OPENAI_POST_ROUTE("/v1/responses", openai_responses_decode, openai_responses_handle,           \
-                      openai_responses_release),                                                   \
+                      responses_request_free),                                                     \
         OPENAI_POST_ROUTE("/v1/responses/input_tokens", openai_responses_count_decode,             \
                           openai_responses_count_handle, http_completion_request_free),            \
         OPENAI_POST_ROUTE("/v1/responses/compact", openai_responses_compact_decode,                \
-                          openai_responses_handle, openai_responses_release),                      \
+                          openai_responses_handle, responses_request_free),                        \
         OPENAI_ROUTE("/v1/responses/*",                                                            \
                      HTTP_METHOD(HTTP_GET) | HTTP_METHOD(HTTP_DELETE) | HTTP_METHOD(HTTP_POST),    \
                      .max_body = 1024, .handle = openai_responses_stored_handle)

@@ -446,7 +446,8 @@ struct responses_request *responses_request_read(const struct service *s,
     return r;
 }
 
-void responses_request_free(struct responses_request *r) {
+void responses_request_free(void *request) {
+    struct responses_request *r = request;
     if (!r) return;
     completion_request_free(r->completion);
     free(r->echo);

@@ -54,7 +54,7 @@ struct responses_request {
 struct responses_request *responses_request_read(const struct service *s,
                                                  const struct http_payload *p,
                                                  enum responses_body kind);
-void responses_request_free(struct responses_request *r); // NULL is fine
+void responses_request_free(void *request); // NULL is fine
 // A response that continues nothing is given in the session that its headers name (completion_session_name). One that is
 // not stored must leave nothing in a session that is, and a warm-up is no turn of the client's conversation. false: no
 // memory.
