@@ -171,7 +171,6 @@ void exchange_handle(struct rpc *r, void *decoded) {
     } else {
         rpc_fail(r, KSERVE_UNAVAILABLE, "the server is out of memory", 0);
     }
-    exchange_release(d);
 }
 
 void exchange_gone(struct rpc *r) {
@@ -309,7 +308,6 @@ void stream_handle(struct rpc *r, void *decoded) {
     struct rpc_refusal no = {0};
     if (!s) {
         rpc_fail(r, KSERVE_UNAVAILABLE, "the server is out of memory", 0);
-        exchange_release(d);
         return;
     }
     s->reading = true; // no go_on() ends the stream before the one below
@@ -327,7 +325,6 @@ void stream_handle(struct rpc *r, void *decoded) {
     } else {
         begin_infer(s, take_request(d));
     }
-    exchange_release(d);
     s->reading = false;
     go_on(s);
 }

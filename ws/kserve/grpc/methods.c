@@ -64,14 +64,12 @@ static void handle_live(struct rpc *r, void *decoded) {
     Inference__ServerLiveResponse m = INFERENCE__SERVER_LIVE_RESPONSE__INIT;
     m.live = health_is_live(r->service);
     reply(r, &m);
-    release_named(decoded);
 }
 
 static void handle_ready(struct rpc *r, void *decoded) {
     Inference__ServerReadyResponse m = INFERENCE__SERVER_READY_RESPONSE__INIT;
     m.ready = health_is_ready(r->service);
     reply(r, &m);
-    release_named(decoded);
 }
 
 static void handle_model_ready(struct rpc *r, void *decoded) {
@@ -81,14 +79,12 @@ static void handle_model_ready(struct rpc *r, void *decoded) {
     m.ready = asked->name && kserve_find_model(r->service, asked->name, asked->version, &model) &&
               health_is_ready(r->service);
     reply(r, &m);
-    release_named(decoded);
 }
 
 static void handle_check(struct rpc *r, void *decoded) {
     Inference__HealthCheckResponse m = INFERENCE__HEALTH_CHECK_RESPONSE__INIT;
     m.status = health_is_ready(r->service) ? 1 : 2;
     reply(r, &m);
-    release_named(decoded);
 }
 
 // --- metadata ---
@@ -100,7 +96,6 @@ static void handle_server(struct rpc *r, void *decoded) {
     m.extensions = (char **)kserve_extensions;
     while (kserve_extensions[m.n_extensions]) m.n_extensions++;
     reply(r, &m);
-    release_named(decoded);
 }
 
 // The fields of a model: inputs, or outputs.
@@ -156,7 +151,6 @@ static void handle_metadata(struct rpc *r, void *decoded) {
         m.outputs = outputs.list;
         reply(r, &m);
     }
-    release_named(decoded);
 }
 
 // --- configuration ---
@@ -190,7 +184,6 @@ static void handle_config(struct rpc *r, void *decoded) {
     enum infer_model model;
     named *asked = decoded;
     if (!find(r, asked, &model)) {
-        release_named(decoded);
         return;
     }
     c.n_input = fields_of(model, true, fields);
@@ -223,7 +216,6 @@ static void handle_config(struct rpc *r, void *decoded) {
     c.model_transaction_policy = &policy;
     m.config = &c;
     reply(r, &m);
-    release_named(decoded);
 }
 
 // --- statistics ---
@@ -274,7 +266,6 @@ static void handle_statistics(struct rpc *r, void *decoded) {
         m.model_stats = list;
         reply(r, &m);
     }
-    release_named(decoded);
 }
 
 static void handle_index(struct rpc *r, void *decoded) {
@@ -290,37 +281,34 @@ static void handle_index(struct rpc *r, void *decoded) {
     }
     m.models = list;
     reply(r, &m);
-    release_named(decoded);
 }
 
 // --- extensions that Parley lacks ---
 
-static void refuse_absent(struct rpc *r, void *decoded, enum kserve_lacking what) {
+static void refuse_absent(struct rpc *r, enum kserve_lacking what) {
     rpc_fail(r, kserve_absences[what].code, kserve_absences[what].message, 0);
-    release_named(decoded);
 }
 
 static void handle_load(struct rpc *r, void *decoded) {
-    refuse_absent(r, decoded, LACKS_LOADING);
+    refuse_absent(r, LACKS_LOADING);
 }
 
 static void handle_trace(struct rpc *r, void *decoded) {
-    refuse_absent(r, decoded, LACKS_TRACING);
+    refuse_absent(r, LACKS_TRACING);
 }
 
 static void handle_log(struct rpc *r, void *decoded) {
-    refuse_absent(r, decoded, LACKS_LOGGING);
+    refuse_absent(r, LACKS_LOGGING);
 }
 
 static void handle_register(struct rpc *r, void *decoded) {
-    refuse_absent(r, decoded, LACKS_REGIONS);
+    refuse_absent(r, LACKS_REGIONS);
 }
 
 // No region is ever registered: unregistering has nothing to do, and a list is empty.
 static void handle_unregister(struct rpc *r, void *decoded) {
     Inference__ServerLiveRequest nothing = INFERENCE__SERVER_LIVE_REQUEST__INIT;
     reply(r, &nothing);
-    release_named(decoded);
 }
 
 static void handle_regions(struct rpc *r, void *decoded) {
@@ -330,7 +318,6 @@ static void handle_regions(struct rpc *r, void *decoded) {
         return;
     }
     rpc_fail(r, KSERVE_NOT_FOUND, "Unable to find shared memory region", 0);
-    release_named(decoded);
 }
 
 // --- the table ---

@@ -212,6 +212,7 @@ static void refuse_packed(struct rpc *r, int rc) {
 }
 
 static void free_reading(struct rpc_reading *g) {
+    if (g->decoded) g->method->release(g->decoded);
     long_body_release(&g->counted);
     buf_release(&g->unpacked);
     free(g);
@@ -232,10 +233,8 @@ static void decoded(struct work *work) {
             r->method->handle(r, g->decoded);
         else
             refuse_no_memory(r);
-    } else if (g->decoded) {
-        g->method->release(g->decoded);
+        long_body_release(&r->counted);
     }
-    if (r) long_body_release(&r->counted);
     free_reading(g);
 }
 

@@ -24,7 +24,7 @@ struct rpc_method {
     // NULL: no memory.
     void *(*decode)(const struct service *s, const void *bytes, size_t len);
     void (*release)(void *decoded);
-    void (*handle)(struct rpc *r, void *decoded); // takes decoded
+    void (*handle)(struct rpc *r, void *decoded); // decoded is borrowed
     // Streams only; else NULL.
     void (*ended)(struct rpc *r);    // the client sends no more messages
     void (*writable)(struct rpc *r); // the last message has been sent; it may send again
