@@ -1,6 +1,10 @@
 // Loads matrices that are stored in few bits as such. See loader.h.
 #include "base/log.h"
+#include "base/parallel.h"
 #include "engine/model/loader.h"
+#include <stdlib.h>
+
+#define STRIP_BYTES ((size_t)32 << 20) // of rows in F32 at a time
 
 // The source of one part's rows, for the backend's workers.
 struct part_rows {
@@ -121,5 +125,90 @@ int loader_pack_groups(struct loader *l, struct weight *w, const struct part *pa
     *w = packed;
     l->m->weight_bytes += w->bytes;
     loader_step(l, bytes);
+    return 0;
+}
+
+// --- as numbers of 16 bits ---
+
+bool loader_halves(const struct loader *l, const struct part *parts,
+                   const struct tensor *const *tensors, int n) {
+    const enum dtype t = l->m->backend->act_dtype;
+    if ((t != DTYPE_BF16 && t != DTYPE_F16) || l->widen) return false;
+    for (int i = 0; i < n; i++)
+        if (parts[i].transposed || tensors[i]->dtype != DTYPE_F32) return false;
+    return stored_in_groups(l, tensors, n) == n;
+}
+
+// Whole rows of a tensor, and where their columns go.
+struct strip {
+    const struct part *part;
+    enum dtype dtype;
+    const float *rows; // (n, part->n_cols)
+    uint16_t *to;      // (n, part->cols.count)
+};
+
+static void round_rows(void *ctx, int64_t at, int64_t n) {
+    const struct strip *s = ctx;
+    const int64_t cols = s->part->cols.count;
+    for (int64_t r = at; r < at + n; r++) {
+        const float *from = s->rows + r * s->part->n_cols + s->part->cols.first;
+        uint16_t *to = s->to + r * cols;
+        if (s->dtype == DTYPE_BF16)
+            for (int64_t c = 0; c < cols; c++) to[c] = bf16_from_f32(from[c]);
+        else
+            for (int64_t c = 0; c < cols; c++) to[c] = f16_from_f32(from[c]);
+    }
+}
+
+// How many of the part's rows from r on, at most n, follow each other in the tensor too.
+static int32_t run_of(const struct part *p, int32_t r, int32_t n) {
+    const int32_t first = part_tensor_row(p, r);
+    int32_t run = 1;
+    while (run < n && part_tensor_row(p, r + run) == first + run) run++;
+    return run;
+}
+
+static int read_halves(struct loader *l, const struct tensor *t, const struct part *p, float *rows,
+                       int32_t most, uint16_t *to, struct err *err) {
+    const size_t row_bytes = (size_t)p->n_cols * sizeof *rows;
+    const int32_t end = p->rows.first + p->rows.count;
+    for (int32_t r = p->rows.first, n; r < end; r += n) {
+        n = run_of(p, r, end - r < most ? end - r : most);
+        TRY(checkpoint_read(l->cp, t, (size_t)part_tensor_row(p, r) * row_bytes, rows,
+                            (size_t)n * row_bytes, err));
+        struct strip s = {p, l->m->backend->act_dtype, rows, to};
+        parallel_ranges(n, (1 << 18) / p->n_cols + 1, round_rows, &s);
+        to += (int64_t)n * p->cols.count;
+    }
+    return 0;
+}
+
+int loader_pack_halves(struct loader *l, struct weight *w, const struct part *parts,
+                       const struct tensor *const *tensors, int n, struct err *err) {
+    struct tensor_view views[LOADER_MAX_PARTS];
+    struct backend *be = l->m->backend;
+    const size_t row_bytes = (size_t)parts[0].n_cols * sizeof(float);
+    const int32_t most = (int32_t)(STRIP_BYTES / row_bytes) + 1;
+    struct weight packed = {0};
+    size_t values = 0, at = 0;
+    for (int i = 0; i < n; i++) values += (size_t)parts[i].rows.count * (size_t)parts[i].cols.count;
+    TRY(loader_stage(l, values * sizeof(uint16_t), err));
+    float *rows = malloc((size_t)most * row_bytes);
+    if (!rows) return err_set(err, E_NOMEM, "no memory for %d rows of a matrix", most);
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        const struct part *p = &parts[i];
+        uint16_t *to = (uint16_t *)(void *)l->staging + at;
+        rc = read_halves(l, tensors[i], p, rows, most, to, err);
+        views[i] = (struct tensor_view){
+            to, be->act_dtype, p->rows.count, p->cols.count, p->cols.count, 1, NULL, 0};
+        at += (size_t)p->rows.count * (size_t)p->cols.count;
+    }
+    free(rows);
+    if (rc == 0) rc = be->ops->weight_init(be, &packed, views, n, err);
+    if (rc < 0) return rc;
+    *w = packed;
+    l->m->weight_bytes += w->bytes;
+    loader_step(l, values * sizeof(float));
     return 0;
 }

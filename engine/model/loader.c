@@ -31,8 +31,8 @@ static size_t slice_bytes(const struct tensor *t, const struct part *p) {
 
 // --- reading ---
 
-// Grows the staging area; it keeps no content. By mmap, so that giving it back gives memory back.
-static int stage(struct loader *l, size_t bytes, struct err *err) {
+// By mmap, so that giving it back gives memory back.
+int loader_stage(struct loader *l, size_t bytes, struct err *err) {
     if (bytes <= l->staging_bytes) return 0;
     if (l->staging) munmap(l->staging, l->staging_bytes);
     l->staging_bytes = 0;
@@ -305,7 +305,7 @@ static int map_matrix(struct loader *l, struct weight *w, const struct matrix *m
     struct weight mapped = {0};
     size_t room = 0;
     for (int i = 0; i < m->n; i++) room += scales_room(m, i);
-    TRY(stage(l, room, err));
+    TRY(loader_stage(l, room, err));
     char *at = l->staging;
     for (int i = 0; i < m->n; i++) {
         const struct part *p = &m->parts[i];
@@ -372,7 +372,7 @@ static int pack_matrix(struct loader *l, struct weight *w, const struct part *pa
     const char *panels = be->ops->weight_map && !m->widen ? find_panels(m) : NULL;
     if (panels) return map_matrix(l, w, m, panels, err);
     size_t room = matrix_room(m), at = 0, bytes = 0;
-    TRY(stage(l, room, err));
+    TRY(loader_stage(l, room, err));
     for (int i = 0; i < m->n; i++) {
         const struct part *p = &m->parts[i];
         // Stored the other way round, every part of a tensor needs all that is read of it.
@@ -455,6 +455,8 @@ int loader_matrix(struct loader *l, struct weight *w, int32_t layer, const struc
                  log_quote(quoted, sizeof quoted, m.tensors[0]->name));
     if (w && l->packing && !m.quantize && !l->widen && loader_groups(l, parts, m.tensors, n))
         return loader_pack_groups(l, w, parts, m.tensors, n, err);
+    if (w && l->packing && !m.quantize && loader_halves(l, parts, m.tensors, n))
+        return loader_pack_halves(l, w, parts, m.tensors, n, err);
     // A row's scale is that of the whole row, whichever columns are this rank's.
     for (int i = 0; i < n && m.quantize; i++) m.parts[i].cols = range_whole(parts[i].n_cols);
     return w && l->packing ? pack_matrix(l, w, parts, &m, err) : 0;
@@ -508,7 +510,7 @@ int loader_floats(struct loader *l, float **out, int32_t layer, const struct par
     if (!l->packing) l->total += (int64_t)slice_bytes(t, p);
     if (!l->packing) return 0;
     const size_t n = slice_bytes(t, p) / dtype_size(t->dtype);
-    TRY(stage(l, matrix_room(&m), err));
+    TRY(loader_stage(l, matrix_room(&m), err));
     TRY(read_part(l, t, p, l->staging, err));
     *out = malloc(n * sizeof **out);
     if (!*out) return err_set(err, E_NOMEM, "no memory for %zu values", n);
@@ -531,7 +533,7 @@ static int pack_vector(struct loader *l, float **out, const struct part *parts, 
         bytes += slice_bytes(tensors[i], &parts[i]);
         if (staged_room(tensors[i], &parts[i]) > room) room = staged_room(tensors[i], &parts[i]);
     }
-    TRY(stage(l, room, err));
+    TRY(loader_stage(l, room, err));
     float *values = malloc(count * sizeof *values);
     if (!values) return err_set(err, E_NOMEM, "no memory for a vector of %zu", count);
     int rc = 0;

@@ -56,6 +56,12 @@ bool loader_groups(const struct loader *l, const struct part *parts,
                    const struct tensor *const *tensors, int n);
 int loader_pack_groups(struct loader *l, struct weight *w, const struct part *parts,
                        const struct tensor *const *tensors, int n, struct err *err);
+// Otherwise, on a device that computes in 16 bits: whether the parts are all stored in few bits, so that they can be
+// staged in those 16 bits, rounded as the device would round F32. Then packs them.
+bool loader_halves(const struct loader *l, const struct part *parts,
+                   const struct tensor *const *tensors, int n);
+int loader_pack_halves(struct loader *l, struct weight *w, const struct part *parts,
+                       const struct tensor *const *tensors, int n, struct err *err);
 // A layer's experts (load_experts.c). w NULL: another rank's.
 int loader_experts(struct loader *l, struct experts_weights *w, int32_t layer, struct err *err);
 // A layer's latent attention, and its o (load_latent.c). w NULL: another rank's.
@@ -65,4 +71,6 @@ int loader_latent_out(struct loader *l, struct weight *o, int32_t layer, struct 
 int loader_ones(struct loader *l, float **out, int32_t n, struct err *err); // in the second walk
 int loader_to_device(struct model *m, float **out, const float *values, size_t n, struct err *err);
 void loader_step(struct loader *l, size_t bytes); // adds to done and reports
-void loader_unstage(struct loader *l);            // frees the staging area
+// Grows the staging area; it keeps no content.
+int loader_stage(struct loader *l, size_t bytes, struct err *err);
+void loader_unstage(struct loader *l); // frees the staging area

@@ -1,4 +1,5 @@
 // GGUF files: header, tensors, and the folder that the metadata stand for. Accepted tensors can be read whole.
+#include "engine/gguf/gguf_file_type.h"
 #include "engine/gguf/gguf_folder.h"
 #include "engine/model/gguf_tensors.h"
 #include "tests/fuzz/fuzz.h"
@@ -71,6 +72,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         FUZZ_CHECK(strstr(err.text, "t.gguf"));
         return 0;
     }
+    FUZZ_CHECK(gguf_file_type(g)[0] != '\0');
     gguf_close(g);
     check_tensors(path);
     check_folder(path);
