@@ -211,7 +211,7 @@ static int add_one(struct gguf_tensors *c, const struct gguf_arch *arch,
     *s = (struct source){.from = from, .change = p->row->change};
     const int64_t number = s->change == GGUF_GATE_UP ? expert / 2 : expert;
     TRY(read_factor(c, arch, experts ? number : -1, s, err));
-    if (s->factor != 1) t->dtype = DTYPE_F32;
+    if (s->factor != 1 || s->change == GGUF_PLUS_ONE) t->dtype = DTYPE_F32;
     t->bytes = dtype_size(t->dtype);
     for (int i = 0; i < t->n_dims; i++) {
         t->shape[i] = from->shape[i + experts];

@@ -97,6 +97,22 @@ longTest('a factor of positions without a type, or by its old name, is a linear 
   assert.ok(isSame(scaled({ 'scaling.type': ['text', 'none'], 'scaling.factor': ['f32', 4] }), plain));
 });
 
+test('norms of 16 bits are those of F32, also where the file has 1 + w', (t) => {
+  const fixture = path.join(root, 'tests/fixtures/gguf/gemma3_scaled.gguf'), folder = temporaryFolder(t), file = read(fixture);
+  const vectors = file.tensors.filter(({ type, dims }) => type === 0 && dims.length === 1);
+  assert.ok(vectors.length > 4);
+  for (const vector of vectors) { // values that bf16 has
+    vector.data = Buffer.from(vector.data);
+    for (let i = 0; i < vector.data.length; i += 4) vector.data.writeUInt16LE(0, i);
+  }
+  const expected = logits(t, write(path.join(folder, 'wide.gguf'), file)).rows;
+  for (const vector of vectors) {
+    vector.type = 30;
+    vector.data = Buffer.concat(Array.from({ length: vector.data.length / 4 }, (_, i) => vector.data.subarray(4 * i + 2, 4 * i + 4)));
+  }
+  assert.ok(isSame(logits(t, write(path.join(folder, 'halves.gguf'), file)).rows, expected));
+});
+
 test('what no reader can know is refused by name', async (t) => {
   const refused = (change, message) => {
     const file = read(source);
