@@ -22,39 +22,53 @@ static enum kind kind_of(const char **at) {
     return (enum kind)kind;
 }
 
-static void put_argument(struct json_writer *w, const char *key, enum kind kind, va_list *args) {
+// optional: the member is left out where its argument says nothing.
+static void put_argument(struct json_writer *w, const char *key, bool optional, enum kind kind,
+                         va_list *args) {
+    const char *text;
+    int64_t number;
+    double real;
     int len;
     switch (kind) {
     case STRING:
-        json_put_string(w, key, va_arg(*args, const char *));
+        text = va_arg(*args, const char *);
+        if (!optional || (text && *text)) json_put_string(w, key, text);
         break;
     case TEXT:
         len = va_arg(*args, int);
-        json_put_text(w, key, va_arg(*args, const char *), (size_t)len);
+        text = va_arg(*args, const char *);
+        if (!optional || len > 0) json_put_text(w, key, text, (size_t)len);
         break;
     case INT:
-        json_put_int(w, key, va_arg(*args, int));
+        number = va_arg(*args, int);
+        if (!optional || number) json_put_int(w, key, number);
         break;
     case LONG:
-        json_put_int(w, key, va_arg(*args, long));
+        number = va_arg(*args, long);
+        if (!optional || number) json_put_int(w, key, number);
         break;
     case SIZE:
-        json_put_int(w, key, (int64_t)va_arg(*args, size_t));
+        number = (int64_t)va_arg(*args, size_t);
+        if (!optional || number) json_put_int(w, key, number);
         break;
     case LONG_OR_NULL:
-        json_put_int_or_null(w, key, va_arg(*args, long));
+        number = va_arg(*args, long);
+        if (!optional || number >= 0) json_put_int_or_null(w, key, number);
         break;
     case U64:
         json_put_u64_string(w, key, va_arg(*args, unsigned long));
         break;
     case BOOL:
-        json_put_bool(w, key, va_arg(*args, int));
+        number = va_arg(*args, int);
+        if (!optional || number) json_put_bool(w, key, number);
         break;
     case DOUBLE:
-        json_put_double(w, key, va_arg(*args, double));
+        real = va_arg(*args, double);
+        if (!optional || real != 0) json_put_double(w, key, real);
         break;
     case FLOAT:
-        json_put_float(w, key, (float)va_arg(*args, double));
+        real = va_arg(*args, double);
+        if (!optional || real != 0) json_put_float(w, key, (float)real);
         break;
     case N_KINDS:
         break;
@@ -75,15 +89,16 @@ static size_t constant_len(const char *at) {
 }
 
 // The value at `at`: an opening bracket, a constant or an argument. Returns what follows it.
-static const char *put_value(struct json_writer *w, const char *key, const char *at,
+static const char *put_value(struct json_writer *w, const char *key, bool optional, const char *at,
                              va_list *args) {
     if (*at == '{' || *at == '[') {
         json_open(w, key, *at);
         return at + 1;
     }
+    assert(!optional || *at == '%');
     if (*at == '%') {
         enum kind kind = kind_of(&at);
-        put_argument(w, key, kind, args);
+        put_argument(w, key, optional, kind, args);
         return at;
     }
     bool quoted = *at == '\'';
@@ -105,14 +120,15 @@ static void put_form(struct json_writer *w, const char *at, va_list *args) {
             json_close(w, *at++);
         } else if (strncmp(at, "%s:", 3) == 0) {
             const char *given = va_arg(*args, const char *);
-            at = put_value(w, given, at + 3, args);
+            at = put_value(w, given, false, at + 3, args);
         } else {
             size_t len = key_len(at);
-            bool has_key = at[len] == ':';
+            bool optional = at[len] == '?', has_key = at[len + optional] == ':';
             assert(len < sizeof key);
             memcpy(key, at, len);
             key[len] = '\0';
-            at = put_value(w, has_key ? key : NULL, has_key ? at + len + 1 : at, args);
+            if (has_key) at += len + optional + 1;
+            at = put_value(w, has_key ? key : NULL, optional, at, args);
         }
     }
 }

@@ -3,7 +3,12 @@
 //     json_form(w, "id:%s,usage:{input_tokens:%ld,cached_tokens:0},choices:[", id, n);
 //
 // A form is a list of members, or of values where no key stands before them. It may open brackets that a later form
-// closes. Keys are letters, digits and _; %s: in a key's place takes the key as an argument (NULL: no key).
+// closes. Keys are letters, digits and _; %s: in a key's place takes the key as an argument (NULL: no key). A member
+// whose key ends with ? is left out where its argument says nothing: NULL, an empty string or text, 0, false, and, of
+// %+ld, a negative number:
+//
+//     json_form(w, "name?:%s,pinned?:%hhd,turn?:%+ld", name, pinned, turn);
+//
 // Values:
 //     'text' true false null 12   as they stand; a text has no ' in it
 //     %s %.*s                     a string (NULL: null); a text of an int's bytes

@@ -265,8 +265,7 @@ static const char *state_of(const struct hosted *x, const struct instance *i) {
 static void put_loss(struct json_writer *w, const struct instance *i) {
     char why[ENGINE_WHY_MAX];
     engine_why_lost(i->engine, why, sizeof why);
-    json_put_int(w, "lost_ms", i->lost_ms);
-    if (*why) json_put_string(w, "error", why);
+    json_form(w, "lost_ms:%ld,error?:%s", i->lost_ms, why);
 }
 
 void hosting_put(const struct hosting *h, struct json_writer *w) {

@@ -151,23 +151,25 @@ static void on_terminate(uv_signal_t *handle, int number) {
     begin_drain(srv);
 }
 
-// Notes idle instances too, so that no turn is sent to a lost instance.
-static void note_lost_instances(struct service *s) {
+// Notes idle instances too, so that no turn is sent to a lost instance. false: no instance is lost.
+static bool note_lost_instances(struct service *s) {
     const struct instance *i = sessions_placement(s->sessions)->instances;
     struct engine_load load;
+    bool any = false;
     for (; i; i = i->next) {
         engine_load(i->engine, &load);
+        any |= load.device_lost;
         if (load.device_lost && i->state != INSTANCE_LOST)
             sessions_lose_instance(s->sessions, i->name);
     }
+    return any;
 }
 
 // Only another process can use a failed GPU again: the sessions are on disk, a supervisor restarts.
 // After each poll: an engine that ends for its device rings the bell.
 static void end_if_lost(struct service *s) {
     struct server *srv = (struct server *)((char *)s - offsetof(struct server, service));
-    note_lost_instances(s);
-    if (srv->device_lost || !health_is_lost(s)) return;
+    if (!note_lost_instances(s) || srv->device_lost || !health_is_lost(s)) return;
     srv->device_lost = true;
     log_error("server.device_lost", "turns=%d", sessions_n_running(s->sessions));
     begin_drain(srv);

@@ -289,6 +289,23 @@ static void trees_are_made_of_forms(void **state) {
     cJSON_Delete(tree);
 }
 
+static void members_that_say_nothing_are_left_out(void **state) {
+    const char *volatile nothing = NULL;
+    static const char form[] = "{a?:%s,b?:%.*s,c?:%d,d?:%ld,e?:%zu,f?:%+ld,g?:%hhd,h?:%g,i?:%f}";
+    struct buf text;
+    for (int full = 0; full < 3; full++) {
+        const char *word = full == 2 ? "x" : full ? "" : nothing;
+        int n = full == 2;
+        buf_init(&text, 1000);
+        json_form_to(&text, form, word, n, "y", n, (long)n, (size_t)n, (long)(n - 1), n, (double)n,
+                     (double)n);
+        assert_string_equal(buf_z(&text), n ? "{\"a\":\"x\",\"b\":\"y\",\"c\":1,\"d\":1,\"e\":1,"
+                                              "\"f\":0,\"g\":true,\"h\":1,\"i\":1}"
+                                            : "{}");
+        buf_release(&text);
+    }
+}
+
 static void values_are_put_in_place_or_freed(void **state) {
     struct buf words, broken;
     cJSON *tree = json_tree("{a:1,b:2}"), *list = json_set(tree, "list", cJSON_CreateArray());
@@ -315,6 +332,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_escapes_alone),
         cmocka_unit_test(trees_are_made_of_forms),
+        cmocka_unit_test(members_that_say_nothing_are_left_out),
         cmocka_unit_test(values_are_put_in_place_or_freed),
         cmocka_unit_test_setup_teardown(commas_and_nesting, setup, teardown),
         cmocka_unit_test_setup_teardown(forms_are_calls, setup, teardown),

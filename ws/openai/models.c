@@ -14,8 +14,7 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
     json_form(w, "{id:%s,object:'model',created:%ld,owned_by:'parley'", m->name, m->loaded_s);
     for (size_t i = 0; i < sizeof length_names / sizeof *length_names; i++)
         json_put_int(w, length_names[i], m->session_len);
-    if (m->info->weight_format) json_put_string(w, "weight_format", m->info->weight_format);
-    json_close(w, '}');
+    json_form(w, "weight_format?:%s}", m->info->weight_format);
 }
 
 void openai_models_handle(void *user, struct http *h) {

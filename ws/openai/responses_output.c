@@ -260,8 +260,7 @@ static bool begin_event(struct responses_output *o, struct json_writer *w, struc
     if (!o->emit || number <= o->after) return false;
     buf_init(out, EVENT_MAX_BYTES);
     json_writer_init(w, out);
-    json_form(w, "{type:%s,sequence_number:%ld", type, number);
-    if (o->stream_id) json_put_string(w, "stream_id", o->stream_id);
+    json_form(w, "{type:%s,sequence_number:%ld,stream_id?:%s", type, number, o->stream_id);
     return true;
 }
 

@@ -58,10 +58,8 @@ static void begin_event(const struct steer *st, const char *type, int64_t number
                         const char *stream_id, struct json_writer *w, struct buf *out) {
     buf_init(out, SIZE_MAX / 2);
     json_writer_init(w, out);
-    json_form(w, "{type:%s,sequence_number:%ld", type, number);
-    if (*stream_id) json_put_string(w, "stream_id", stream_id);
-    json_form(w, "steer:{previous_response_id:%s", st->target);
-    if (*st->id) json_put_string(w, "id", st->id);
+    json_form(w, "{type:%s,sequence_number:%ld,stream_id?:%s,steer:{previous_response_id:%s,id?:%s",
+              type, number, stream_id, st->target, st->id);
 }
 
 void steer_write_accepted(struct steer *st, int64_t number, const char *stream_id,

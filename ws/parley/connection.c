@@ -96,8 +96,7 @@ static void handle_usage(struct connection *c, const struct message *m) {
         return;
     }
     json_writer_init(&w, outgoing_tx(&c->out));
-    json_form(&w, "{type:'usage'");
-    if (*m->request.request_id) json_put_string(&w, "request_id", m->request.request_id);
+    json_form(&w, "{type:'usage',request_id?:%s", m->request.request_id);
     usage_put_owners(&w, c->service, as->owner, m->owners);
     json_close(&w, '}');
     outgoing_queue(&c->out);

@@ -155,20 +155,16 @@ void protocol_put_events(struct json_writer *w, const struct session_answer *a) 
     for (size_t i = 0; i < a->n_events; i++) {
         const struct listed_event *listed = &a->events[i];
         const struct event_record *e = &listed->rec;
-        json_form(w, "{seq:%ld", e->seq);
-        if (e->n > 1) json_put_int(w, "n", e->n);
-        json_put_string(w, "kind", event_kind_name(e->kind));
-        if (e->turn >= 0) json_put_int(w, "turn", e->turn);
-        if (e->reason[0] && e->kind != EVENT_DONE) json_put_string(w, "reason", e->reason);
+        json_form(w, "{seq:%ld,n?:%ld,kind:%s,turn?:%+ld,reason?:%s", e->seq,
+                  e->n > 1 ? (int64_t)e->n : 0, event_kind_name(e->kind), e->turn,
+                  e->kind != EVENT_DONE ? e->reason : NULL);
         if (listed->resumed)
             protocol_put_cache(w, listed->resumed, e->reason[0] ? e->reason : NULL);
         if (listed->forked_from)
             protocol_put_forked_from(w, listed->forked_from, listed->forked_turn);
         json_form(w, "at_ms:%ld}", e->at_ms);
     }
-    json_close(w, ']');
-    if (a->before >= 0) json_put_int(w, "before", a->before);
-    json_put_bool(w, "more", a->more);
+    json_form(w, "],before?:%+ld,more:%hhd", a->before, a->more);
 }
 
 // --- turn.replayed ---

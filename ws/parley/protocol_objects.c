@@ -48,12 +48,11 @@ static void put_found(struct json_writer *w, int64_t turn, const char *p) {
 void protocol_put_session_as(struct json_writer *w, const char *key, const struct session_view *v,
                              enum system_form form) {
     const struct session_record *r = &v->rec;
-    json_form(w, "%s:{id:%s,title:%s,auto_title:%hhd", key, r->id, r->title ? r->title : "",
-              r->auto_title);
-    if (r->pinned) json_put_bool(w, "pinned", true);
-    if (r->archived) json_put_bool(w, "archived", true);
-    if (r->folder) json_put_string(w, "folder", r->folder);
-    if (r->share) json_put_bool(w, "shared", true);
+    json_form(w,
+              "%s:{id:%s,title:%s,auto_title:%hhd,pinned?:%hhd,archived?:%hhd,folder?:%s,"
+              "shared?:%hhd",
+              key, r->id, r->title ? r->title : "", r->auto_title, r->pinned, r->archived,
+              r->folder, r->share != NULL);
     json_form(w,
               "model:%s,state:%s,created_ms:%ld,updated_ms:%ld,n_turns:%ld,n_tokens:%ld,"
               "session_len:%ld,memory_len:%d,sink_len:%d,cached_tokens:%ld,snapshot:%hhd",
@@ -103,11 +102,9 @@ void protocol_put_input(struct json_writer *w, const struct turn_input *in) {
 }
 
 void protocol_put_cache(struct json_writer *w, const struct turn_numbers *n, const char *refused) {
-    json_form(w, "cache:{source:%s,kept_tokens:%ld,computed_tokens:%ld,resume_ms:%g",
+    json_form(w, "cache:{source:%s,kept_tokens:%ld,computed_tokens:%ld,resume_ms:%g,refused?:%s}",
               engine_cache_source_name(n->source), n->kept_tokens, n->computed_tokens,
-              ms(n->resume_us));
-    if (refused) json_put_string(w, "refused", refused);
-    json_close(w, '}');
+              ms(n->resume_us), refused);
 }
 
 void protocol_put_error(struct json_writer *w, const char *code, const char *message) {
@@ -150,9 +147,8 @@ void protocol_put_turn_begin(struct json_writer *w, const struct turn_view *t) {
 }
 
 void protocol_put_turn_end(struct json_writer *w, const struct turn_view *t) {
-    if (t->thinking) json_put_bool(w, "thinking", true);
-    json_form(w, "finish_reason:%s,n_input:%ld,n_output:%ld,seed:%lu", t->finish_reason,
-              t->numbers.input_tokens, t->numbers.output_tokens, t->seed);
+    json_form(w, "thinking?:%hhd,finish_reason:%s,n_input:%ld,n_output:%ld,seed:%lu", t->thinking,
+              t->finish_reason, t->numbers.input_tokens, t->numbers.output_tokens, t->seed);
     protocol_put_json(w, "sampling", t->sampling);
     json_put_int(w, "created_ms", t->created_ms);
     if (t->state == TURN_DONE) protocol_put_result(w, t, NULL);

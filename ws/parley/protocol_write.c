@@ -9,8 +9,7 @@
 static void begin(struct json_writer *w, struct buf *out, const char *type,
                   const char *request_id) {
     json_writer_init(w, out);
-    json_form(w, "{type:%s", type);
-    if (request_id && *request_id) json_put_string(w, "request_id", request_id);
+    json_form(w, "{type:%s,request_id?:%s", type, request_id);
 }
 
 // --- the server's own words ---
@@ -52,21 +51,18 @@ static void put_model(struct json_writer *w, const struct served_model *m) {
 void protocol_write_hello(struct buf *out, const struct protocol_hello *h, const char *request_id) {
     struct json_writer w;
     begin(&w, out, "hello", request_id);
-    json_form(&w, "protocol:%s,server:{name:'parley',version:%s", PROTOCOL_NAME, PARLEY_VERSION);
-    if (*h->server_name) json_put_string(&w, "id", h->server_name);
-    json_form(&w, "},user:{");
-    if (h->user) json_put_string(&w, "name", h->user);
-    json_form(&w, "admin:%hhd},models:[", h->admin);
+    json_form(&w,
+              "protocol:%s,server:{name:'parley',version:%s,id?:%s},user:{name?:%s,admin:%hhd},"
+              "models:[",
+              PROTOCOL_NAME, PARLEY_VERSION, h->server_name, h->user, h->admin);
     for (const struct served_model *m = h->models; m; m = m->next) put_model(&w, m);
     json_close(&w, ']');
     sampling_json_put_rows(&w, "sampling_parameters");
     json_form(&w,
               "limits:{message_bytes:%ld,messages_per_second:%ld,rate_bytes:%ld,title_bytes:%d,"
-              "system_bytes:%d,queued_turns:%ld},idle_eviction_ms:%ld",
+              "system_bytes:%d,queued_turns:%ld},idle_eviction_ms:%ld,sharing?:%hhd}",
               h->message_bytes, h->messages_per_second, h->rate_bytes, PROTOCOL_TITLE_BYTES,
-              PROTOCOL_SYSTEM_BYTES, h->queued_turns, h->idle_eviction_ms);
-    if (h->sharing) json_put_bool(&w, "sharing", true);
-    json_close(&w, '}');
+              PROTOCOL_SYSTEM_BYTES, h->queued_turns, h->idle_eviction_ms, h->sharing);
 }
 
 void protocol_write_plain(struct buf *out, const char *type, const char *request_id) {
@@ -86,15 +82,11 @@ void protocol_write_error(struct buf *out, const char *code, const char *message
                           const struct err_facts *facts) {
     struct json_writer w;
     begin(&w, out, "error", request_id);
-    json_form(&w, "code:%s,message:%s", code, message);
-    if (session) json_put_string(&w, "session", session);
-    if (retry_after_ms > 0) json_put_int(&w, "retry_after_ms", retry_after_ms);
-    if (facts && *facts->key) json_put_string(&w, "key", facts->key);
-    if (facts && facts->most > 0) {
-        json_form(&w, "room:{need:%ld", facts->need);
-        if (facts->at_least) json_put_bool(&w, "at_least", true);
-        json_form(&w, "left:%ld,most:%ld}", facts->left, facts->most);
-    }
+    json_form(&w, "code:%s,message:%s,session?:%s,retry_after_ms?:%ld,key?:%s", code, message,
+              session, retry_after_ms, facts ? facts->key : NULL);
+    if (facts && facts->most > 0)
+        json_form(&w, "room:{need:%ld,at_least?:%hhd,left:%ld,most:%ld}", facts->need,
+                  facts->at_least, facts->left, facts->most);
     json_close(&w, '}');
 }
 
@@ -134,8 +126,8 @@ void protocol_write_moved(struct buf *out, const char *session, int64_t turn, co
 
 static void put_started(struct json_writer *w, const struct turn_view *t) {
     protocol_put_input(w, &t->input);
-    if (t->thinking) json_put_bool(w, "thinking", true);
-    json_form(w, "n_input:%ld,seed:%lu", t->numbers.input_tokens, t->seed);
+    json_form(w, "thinking?:%hhd,n_input:%ld,seed:%lu", t->thinking, t->numbers.input_tokens,
+              t->seed);
     protocol_put_json(w, "sampling", t->sampling);
     json_put_int(w, "created_ms", t->created_ms);
 }
@@ -174,8 +166,7 @@ void protocol_write_event(struct buf *out, struct json_gaps *gaps, const struct 
         json_put_bool(&w, "deleted", ev->deleted);
         break;
     case EVENT_REWOUND:
-        json_put_int_or_null(&w, "head", ev->head);
-        if (ev->reason) json_put_string(&w, "reason", ev->reason);
+        json_form(&w, "head:%+ld,reason?:%s", ev->head, ev->reason);
         break;
     case EVENT_QUEUED:
         protocol_put_place(&w, &ev->turn);
@@ -212,9 +203,7 @@ static void put_newest_turns(struct json_writer *w, const struct session_answer 
     protocol_put_session(w, "session", &a->session);
     json_open(w, "turns", '[');
     for (size_t i = first; i < a->n_turns; i++) protocol_put_turn(w, NULL, &a->turns[i]);
-    json_form(w, "],seq:%ld", a->seq);
-    if (a->before >= 0) json_put_int(w, "before", a->before);
-    json_put_bool(w, "more", a->more || first > 0);
+    json_form(w, "],seq:%ld,before?:%+ld,more:%hhd", a->seq, a->before, a->more || first > 0);
 }
 
 // The sizes of turns are known only by writing them: while they do not fit, the older half is left out
