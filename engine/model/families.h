@@ -50,14 +50,15 @@ struct family_tensors {
     // matrices are "EXPERTS.NUMBER.STEM.weight", or those of all are in one tensor each: gate and up (experts,
     // 2 * width, H), the gate's rows first, and down (experts, H, width); NULL: the family has no such form. With
     // experts_turned the two are stored the other way round, rows of gate and up alternate, and biases
-    // are in "NAME_bias" (gpt-oss).
+    // are in "NAME_bias" (gpt-oss). With experts_halves they may lie either way, which their shape tells: as published
+    // (experts, H, 2 * width) and (experts, width, H), the gate's columns first (Qwen3-VL).
     const char *router, *choice_bias;
     const char *experts, *expert_gate, *expert_up, *expert_down;
     const char *experts_up, *experts_down;
     // Of experts beside a dense feed-forward: the norm of what the latter adds, those around the experts, and two
     // whole names: the weight of the norm before the router, and each expert's number.
     const char *dense_out_norm, *experts_norm, *experts_out_norm, *router_norm, *expert_scale;
-    bool experts_turned;
+    bool experts_turned, experts_halves;
     bool experts_bare; // their names have no ".weight"
     const char *shared_gate, *shared_up, *shared_down;
     const char *shared_switch; // (1, H) gates the shared experts

@@ -78,6 +78,19 @@ static int read_qwen3_moe(struct model_config *c, const cJSON *json, struct err 
     return read_qwen_moe(c, json, &x, err);
 }
 
+// The class always makes the chosen experts' weights sum up to 1.
+static int read_qwen3_vl_moe(struct model_config *c, const cJSON *json, struct err *err) {
+    struct experts_config x = {.router = ROUTER_SOFTMAX_TOPK};
+    bool unused;
+    bool dense[MODEL_MAX_LAYERS];
+    TRY(family_read_attention_bias(c, json, err));
+    TRY(json_get_bool(json, "norm_topk_prob", &unused, err));
+    TRY(read_counts(&x, json, "num_experts", "moe_intermediate_size", err));
+    TRY(read_sparse_layers(c, json, dense, err));
+    x.normalised = true;
+    return set_experts(c, dense, &x, err);
+}
+
 // By the list of layers; without one every second layer below max_window_layers has the window.
 static int read_qwen2_windows(struct model_config *c, const cJSON *json, struct err *err) {
     bool use = false, windowed[MODEL_MAX_LAYERS];
@@ -370,6 +383,10 @@ static const struct family_tensors qwen_tensors = {
     .shared_switch = "mlp.shared_expert_gate",
 };
 
+static const struct family_tensors qwen3_vl_tensors = {
+    LLAMA_TENSORS, NORMS, MLP_EXPERTS, .router = "mlp.gate", .experts_halves = true,
+};
+
 static const struct family_tensors mixtral_tensors = {
     LLAMA_TENSORS,
     NORMS,
@@ -478,6 +495,7 @@ static const struct model_config gpt_oss_base = {LLAMA_SWITCHES, .kinds[0].atten
 // clang-format off
 static const struct family rows[] = {
     {"qwen3_moe", "Qwen3MoeForCausalLM", &llama_keys, &qwen_tensors, &qwen3_base, true, read_qwen3_moe},
+    {"qwen3_vl_moe_text", "Qwen3VLMoeForConditionalGeneration", &llama_keys, &qwen3_vl_tensors, &qwen3_base, true, read_qwen3_vl_moe},
     {"qwen2_moe", "Qwen2MoeForCausalLM", &llama_keys, &qwen_tensors, &qwen2_base, true, read_qwen2_moe},
     {"mixtral", "MixtralForCausalLM", &mixtral_keys, &mixtral_tensors, &plain_base, true, read_mixtral},
     {"olmoe", "OlmoeForCausalLM", &llama_keys, &qwen_tensors, &olmoe_base, false, read_olmoe},

@@ -34,10 +34,20 @@ static enum form form_of(const struct loader *l, int32_t layer) {
     return has_stack(l, layer, t->experts_bare ? "" : "weight") ? STACKED : ONE_BY_ONE;
 }
 
+// Whether the tensors of all experts are stored the other way round.
+static bool is_turned(const struct loader *l, int32_t layer) {
+    char name[TENSOR_NAME_MAX];
+    if (!l->names->experts_halves) return l->names->experts_turned;
+    const struct tensor *t =
+        checkpoint_find(l->cp, family_tensor_name(name, l->names, layer, l->names->experts_up, ""));
+    return t && t->n_dims == 3 && t->shape[1] == l->m->config.width;
+}
+
 // Expert e's part of the tensors of all: its gate, its up, its down.
-static void stacked_parts(const struct loader *l, const struct feed_config *f, int32_t e,
-                          bool blocks, struct part parts[3]) {
+static void stacked_parts(const struct loader *l, int32_t layer, const struct feed_config *f,
+                          int32_t e, bool blocks, struct part parts[3]) {
     const struct family_tensors *t = l->names;
+    const bool turned = is_turned(l, layer) && !blocks;
     const int32_t width = f->experts.width, hidden = l->m->config.width;
     const struct range mine = split_even(&l->m->split, width);
     const int32_t ups = f->gated ? 2 : 1;
@@ -46,7 +56,7 @@ static void stacked_parts(const struct loader *l, const struct feed_config *f, i
         parts[i] = matrix_part(down ? t->experts_down : t->experts_up, down ? hidden : ups * width,
                                down ? width : hidden, down ? range_whole(hidden) : mine,
                                down ? mine : range_whole(hidden));
-        parts[i].transposed = t->experts_turned && !blocks;
+        parts[i].transposed = turned;
         parts[i].stack = f->experts.n_experts;
         parts[i].at = e;
         parts[i].expert = true;
@@ -85,7 +95,7 @@ static int load_once(struct loader *l, struct experts_weights *w, int32_t layer,
     struct names names;
     for (int32_t e = 0; e < f->experts.n_experts; e++) {
         if (form != ONE_BY_ONE)
-            stacked_parts(l, f, e, form == BLOCKS, parts);
+            stacked_parts(l, layer, f, e, form == BLOCKS, parts);
         else
             single_parts(l, f, e, &names, parts);
         const struct part *up = f->gated ? parts : parts + 1;

@@ -101,7 +101,7 @@ static int add_qkv(struct synth_tensors *p, int32_t layer, const struct attentio
 static int add_stacked(struct synth_tensors *p, int32_t layer, const char *stem, int64_t rows,
                        int64_t cols, float damping, struct err *err) {
     const struct experts_config *x = &model_layer(p->config, layer)->feed.experts;
-    const bool turned = p->names->experts_turned;
+    const bool turned = p->names->experts_turned || p->names->experts_halves;
     char name[TENSOR_NAME_MAX];
     TRY(add_tensor(p, layer, stem, p->names->experts_bare ? "" : "weight", x->n_experts,
                    rows * cols, 0, damping / sqrtf((float)cols), err));
@@ -136,7 +136,8 @@ static int add_experts(struct synth_tensors *p, int32_t layer, const struct feed
     TRY(add_matrix(p, layer, t->router, x->n_experts, width, x->router_bias, 1, err));
     if (x->choice_bias)
         TRY(add_tensor(p, layer, t->choice_bias, "", x->n_experts, 0, 0, 0.1f, err));
-    const bool stacked = t->experts_up && (!t->experts || !t->experts_bare || t->experts_turned);
+    const bool stacked = t->experts_up && (!t->experts || !t->experts_bare || t->experts_turned ||
+                                           t->experts_halves);
     if (stacked) {
         TRY(add_stacked(p, layer, t->experts_up, (f->gated ? 2 : 1) * (int64_t)x->width, width, 1,
                         err));

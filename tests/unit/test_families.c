@@ -205,6 +205,12 @@ static void texts_of_qwens_that_see(void **state) {
          ",\"rope_scaling\":{\"mrope_interleaved\":true,\"mrope_section\":[24,20,20],"
          "\"rope_type\":\"default\"}}}",
          QWEN3("")},
+        {"{\"model_type\":\"qwen3_vl_moe\",\"text_config\":{\"model_type\":\"qwen3_vl_moe_"
+         "text\"," SHAPE
+         ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":48}}",
+         "{\"model_type\":\"qwen3_moe\"," SHAPE
+         ",\"num_experts\":8,\"num_experts_per_tok\":2,\"moe_intermediate_size\":48,"
+         "\"norm_topk_prob\":true}"}, // whose class sums up to 1 without the key
     };
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
         struct model_config sees, text;
