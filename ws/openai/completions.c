@@ -349,12 +349,6 @@ static void step(struct prompted *p) {
     }
 }
 
-static size_t count_text_chars(const char *s, size_t len) {
-    size_t n = 0;
-    for (size_t i = 0; i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
-    return n;
-}
-
 // Empty answers, or the prompts where they are to be repeated.
 static bool begin(struct prompted *p) {
     struct completions *c = (struct completions *)p;
@@ -371,7 +365,7 @@ static bool begin(struct prompted *p) {
             snprintf(ch->turn.id, sizeof ch->turn.id, "cmpl-%s-%u", id, (unsigned)i);
         buf_init(&ch->text, ANSWER_MAX_BYTES);
         completions_logprobs_init(&ch->log,
-                                  q->echo ? count_text_chars(prompt->text, prompt->len) : 0);
+                                  q->echo ? completions_chars(prompt->text, prompt->len) : 0);
         completions_logprobs_init(&ch->prompt_log, 0);
         drawn_text_init(&ch->drawn, NULL);
         if (q->echo && buf_add(&ch->text, prompt->text, prompt->len) < 0) return false;

@@ -50,7 +50,7 @@ static void put_token(struct buf *out, const struct engine *e, int32_t id, bool 
     buf_addz(out, colon ? "\":" : "\"");
 }
 
-static size_t count_chars(const char *s, size_t len) {
+size_t completions_chars(const char *s, size_t len) {
     size_t n = 0;
     for (size_t i = 0; i < len; i++) n += ((unsigned char)s[i] & 0xc0) != 0x80;
     return n;
@@ -93,7 +93,7 @@ void completions_logprobs_add(struct completions_logprobs *l, const struct engin
     buf_addz(&l->tops, comma);
     put_tops(&l->tops, e, id, logprob, alternatives, n_alternatives);
     buf_addf(&l->offsets, "%s%zu", comma, l->n_chars);
-    l->n_chars += bytes ? count_chars(bytes, len) : 0;
+    l->n_chars += bytes ? completions_chars(bytes, len) : 0;
 }
 
 // The first token: no tokens precede it, so it has no log-probability.
@@ -126,7 +126,7 @@ void completions_logprobs_add_prompt(struct completions_logprobs *l, const struc
         else
             completions_logprobs_add(l, e, s->ids[i], s->logprobs[i], s->alternatives + i * n_top,
                                      n_top);
-        l->n_chars = n_chars + count_chars(text, share);
+        l->n_chars = n_chars + completions_chars(text, share);
         text += share;
         len -= share;
     }

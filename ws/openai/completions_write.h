@@ -17,6 +17,7 @@ struct completions_logprobs {
 };
 // n_chars: code points of the text before the first token.
 void completions_logprobs_init(struct completions_logprobs *l, size_t n_chars);
+size_t completions_chars(const char *s, size_t len); // code points
 void completions_logprobs_release(struct completions_logprobs *l);
 void completions_logprobs_clear(struct completions_logprobs *l); // but the count of characters
 // The prompt's tokens, whose text is `text`. The first one has null.

@@ -83,7 +83,7 @@ void protocol_write_error(struct buf *out, const char *code, const char *message
     struct json_writer w;
     begin(&w, out, "error", request_id);
     json_form(&w, "code:%s,message:%s,session?:%s,retry_after_ms?:%ld,key?:%s", code, message,
-              session, retry_after_ms, facts ? facts->key : NULL);
+              session ? session : "", retry_after_ms, facts ? facts->key : "");
     if (facts && facts->most > 0)
         json_form(&w, "room:{need:%ld,at_least?:%hhd,left:%ld,most:%ld}", facts->need,
                   facts->at_least, facts->left, facts->most);
