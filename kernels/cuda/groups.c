@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TILE = 16, WIDEN_BYTES = 8 << 20 };
+enum { TILE = 16, WIDEN_BYTES = 16 << 20 };
 
 // --- rows of a source ----------------------------------------------------------------------------
 
@@ -45,10 +45,12 @@ struct job {
     const struct tensor_view *parts;
     int n_parts;
     int32_t rows, cols, layout;
-    int64_t first;  // row, of the present piece
-    uint8_t *codes; // (tiles of the piece, chunks, GROUPS_CHUNK_BYTES)
-    float *scales;  // of all tiles
-    float *wide;    // (rows of the piece, cols)
+    int64_t first;                  // row, of the present piece
+    uint8_t *codes;                 // (tiles of the piece, chunks, GROUPS_CHUNK_BYTES)
+    float *scales;                  // of the piece's tiles
+    size_t code_bytes, scale_bytes; // of a tile
+    void *wide;                     // (rows of the piece, cols) of wide_dtype
+    enum dtype wide_dtype;          // F32 or BF16
     pthread_mutex_t lock;
     int rc;
     struct err err;
@@ -92,23 +94,41 @@ static inline uint32_t code_word(int32_t layout, const uint8_t *codes, int32_t l
     return word;
 }
 
+// The four words of 32 columns in the usual layout, eight columns at a time: from the lowest byte on, word t has columns
+// 2 t, 2 t + 16, 2 t + 1, 2 t + 17 and in the upper halves of the bytes those 8 further.
+static inline void usual_words(uint32_t words[4], const uint8_t *codes) {
+    uint64_t eight[4], low, high;
+    memcpy(eight, codes, sizeof eight);
+    for (int i = 0; i < 4; i++) eight[i] &= 0x0f0f0f0f0f0f0f0full;
+    low = eight[0] | eight[1] << 4;
+    high = eight[2] | eight[3] << 4;
+    for (int t = 0; t < 4; t++, low >>= 16, high >>= 16)
+        words[t] = (uint32_t)((low & 0xff) | (high & 0xff) << 8 | (low & 0xff00) << 8 |
+                              (high & 0xff00) << 16);
+}
+
 static void put_row(struct job *j, int64_t row, const struct group_format *f,
                     const struct group_row *r) {
     const int32_t chunks = groups_chunks(j->cols), n_groups = groups_count(j->cols, f->group);
-    const int64_t tile = row / TILE, in_tile = row % TILE;
-    uint8_t *codes = j->codes + (size_t)((row - j->first) / TILE * chunks) * GROUPS_CHUNK_BYTES;
-    for (int32_t k = 0; k < j->cols; k += 32)
-        for (int t = 0; t < 4; t++) {
-            const int32_t in = k % GROUPS_CHUNK, left = j->cols - k - 2 * t;
-            const uint8_t *from = r->codes + k + 2 * t;
-            // The usual layout's word is made without a question for each code.
-            const uint32_t word = j->layout & GROUPS_BOOK || left < 26
-                                      ? code_word(j->layout, from, left)
-                                      : code_word(0, from, 26);
-            memcpy(codes + (size_t)(k / GROUPS_CHUNK) * GROUPS_CHUNK_BYTES + in_tile / 8 * 512 +
-                       (in_tile % 8 * 4 + t) * 16 + in / 32 * 4,
-                   &word, sizeof word);
-        }
+    const int64_t tile = (row - j->first) / TILE, in_tile = row % TILE; // first is a tile's
+    uint8_t *codes = j->codes + (size_t)(tile * chunks) * GROUPS_CHUNK_BYTES;
+    for (int32_t k = 0; k < j->cols; k += 32) {
+        uint8_t *to = codes + (size_t)(k / GROUPS_CHUNK) * GROUPS_CHUNK_BYTES + in_tile / 8 * 512 +
+                      in_tile % 8 * 64 + k % GROUPS_CHUNK / 32 * 4;
+        uint32_t words[4];
+        if (!(j->layout & GROUPS_BOOK) && j->cols - k >= 32)
+            usual_words(words, r->codes + k);
+        else
+            for (int t = 0; t < 4; t++) {
+                const int32_t left = j->cols - k - 2 * t;
+                const uint8_t *from = r->codes + k + 2 * t;
+                // e2m1's word is made without a question for each code.
+                words[t] = j->layout & GROUPS_E2M1 && left >= 26
+                               ? code_word(GROUPS_BOOK | GROUPS_E2M1, from, 26)
+                               : code_word(j->layout, from, left);
+            }
+        for (int t = 0; t < 4; t++) memcpy(to + t * 16, &words[t], sizeof words[t]);
+    }
     const bool with_offset = j->layout & GROUPS_OFFSET;
     for (int32_t g = 0; g < group_count(f, j->cols); g++) {
         float *to = j->scales + ((tile * n_groups + g) * TILE + in_tile) * (with_offset ? 2 : 1);
@@ -123,6 +143,9 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
     const struct err none = {.code = E_NOMEM, .text = "no memory for a row of few bits"};
     void *memory = group_row_alloc(&row, j->cols);
     if (!memory) fail(j, E_NOMEM, &none);
+    // What no row and no column fills is 0.
+    memset(j->codes + (size_t)at * j->code_bytes, 0, (size_t)n * j->code_bytes);
+    memset((char *)j->scales + (size_t)at * j->scale_bytes, 0, (size_t)n * j->scale_bytes);
     for (int64_t r = at * TILE; memory && r < (at + n) * TILE; r++) {
         if (j->first + r >= j->rows) break;
         const struct group_source *s = read_row(j, j->first + r, &row);
@@ -158,21 +181,28 @@ static int send_head(struct cuda_backend *cuda, const struct weight *w,
     return cuda_mem_write(&cuda->base, w->data, head, sizeof head);
 }
 
-static int send_codes(struct cuda_backend *cuda, struct weight *w, struct job *j, struct err *err) {
+// Through the pinned buffers of the staging area: one is filled while the other is copied.
+static int send_tiles(struct cuda_backend *cuda, const struct weight *w, struct job *j,
+                      struct err *err) {
+    struct cuda_staging *g = &cuda->staging;
     const int64_t tiles = (w->rows + TILE - 1) / TILE;
-    const size_t tile_bytes = (size_t)groups_chunks(w->cols) * GROUPS_CHUNK_BYTES;
-    const int64_t step =
-        CUDA_STAGING_BYTES / tile_bytes > 0 ? (int64_t)(CUDA_STAGING_BYTES / tile_bytes) : 1;
-    j->codes = malloc((size_t)(step < tiles ? step : tiles) * tile_bytes);
-    if (!j->codes) return err_set(err, E_NOMEM, "no memory for %zu bytes of codes", tile_bytes);
+    const int64_t step = (int64_t)(CUDA_STAGING_BYTES / (j->code_bytes + j->scale_bytes));
     for (int64_t tile = 0; tile < tiles; tile += step) {
         const int64_t n = tiles - tile < step ? tiles - tile : step;
-        memset(j->codes, 0, (size_t)n * tile_bytes);
+        const size_t codes = (size_t)n * j->code_bytes, scales = (size_t)n * j->scale_bytes;
+        const int i = g->next;
+        g->next = 1 - i;
+        CUDA_TRY(cudaEventSynchronize(g->copied[i]));
         j->first = tile * TILE;
+        j->codes = (uint8_t *)g->pinned[i];
+        j->scales = (float *)(void *)(g->pinned[i] + codes);
         parallel_ranges(n, 1, pack_rows, j);
         if (j->rc < 0) return err_set(err, j->rc, "%s", j->err.text);
-        TRY(cuda_mem_write(&cuda->base, (char *)w->data + GROUPS_HEAD + (size_t)tile * tile_bytes,
-                           j->codes, (size_t)n * tile_bytes));
+        CUDA_TRY(cudaMemcpyAsync((char *)w->data + GROUPS_HEAD + (size_t)tile * j->code_bytes,
+                                 j->codes, codes, cudaMemcpyHostToDevice, cuda->stream));
+        CUDA_TRY(cudaMemcpyAsync((char *)w->scales + (size_t)tile * j->scale_bytes, j->scales,
+                                 scales, cudaMemcpyHostToDevice, cuda->stream));
+        CUDA_TRY(cudaEventRecord(g->copied[i], cuda->stream));
     }
     return 0;
 }
@@ -189,54 +219,62 @@ static int reserve_wide(struct cuda_backend *cuda, const struct weight *w, struc
 }
 
 static int keep(struct cuda_backend *cuda, struct weight *w, struct job *j, struct err *err) {
-    const struct group_format *f = &view_groups(j->parts)->format;
-    const int64_t tiles = (w->rows + TILE - 1) / TILE;
-    const size_t codes = (size_t)(tiles * groups_chunks(w->cols)) * GROUPS_CHUNK_BYTES;
-    const size_t scales = (size_t)(tiles * groups_count(w->cols, f->group)) * TILE * sizeof(float) *
-                          (w->layout & GROUPS_OFFSET ? 2 : 1);
+    const size_t tiles = (size_t)((w->rows + TILE - 1) / TILE);
     w->dtype = DTYPE_U8;
-    w->bytes = GROUPS_HEAD + codes + scales;
-    j->scales = calloc(1, scales);
-    if (!j->scales) return err_set(err, E_NOMEM, "no memory for %zu bytes of scales", scales);
+    w->bytes = GROUPS_HEAD + tiles * (j->code_bytes + j->scale_bytes);
     TRY(reserve_wide(cuda, w, err));
-    TRY(cuda_alloc(&w->data, GROUPS_HEAD + codes, err));
-    TRY(cuda_alloc((void **)&w->scales, scales, err));
-    TRY(send_head(cuda, w, f));
-    TRY(send_codes(cuda, w, j, err));
-    return cuda_mem_write(&cuda->base, w->scales, j->scales, scales);
+    TRY(cuda_alloc(&w->data, GROUPS_HEAD + tiles * j->code_bytes, err));
+    TRY(cuda_alloc((void **)&w->scales, tiles * j->scale_bytes, err));
+    TRY(send_head(cuda, w, &view_groups(j->parts)->format));
+    return send_tiles(cuda, w, j, err);
 }
 
 // --- widened -------------------------------------------------------------------------------------
+
+// Group by group, so that the loops are vector code. In double, and rounded once.
+static void widen_row(void *to, enum dtype dtype, const struct group_format *f,
+                      const struct group_row *r, int32_t cols) {
+    for (int32_t k = 0; k < cols; k += f->group) {
+        const int32_t n = cols - k < f->group ? cols - k : f->group;
+        const double scale = scale_at(f, r, k / f->group);
+        const double offset = offset_at(f, r, k / f->group, (float)scale);
+        float values[GROUP_TILE_K];
+        uint8_t codes[GROUP_TILE_K];
+        memcpy(codes, r->codes + k, (size_t)n);
+        for (int32_t i = 0; f->book && i < n; i++) codes[i] = f->book[codes[i] & 15];
+        for (int32_t i = 0; i < n; i++) values[i] = (float)(scale * codes[i] + offset);
+        if (dtype == DTYPE_F32)
+            memcpy((float *)to + k, values, (size_t)n * sizeof *values);
+        else
+            for (int32_t i = 0; i < n; i++) ((uint16_t *)to)[k + i] = bf16_from_f32(values[i]);
+    }
+}
 
 static void widen_rows(void *ctx, int64_t at, int64_t n) {
     struct job *j = ctx;
     struct group_row row;
     const struct err none = {.code = E_NOMEM, .text = "no memory for a row of few bits"};
+    const size_t row_bytes = (size_t)j->cols * dtype_size(j->wide_dtype);
     void *memory = group_row_alloc(&row, j->cols);
     if (!memory) fail(j, E_NOMEM, &none);
     for (int64_t r = at; memory && r < at + n; r++) {
         const struct group_source *s = read_row(j, j->first + r, &row);
         if (!s) break;
-        const struct group_format *f = &s->format;
-        float *to = j->wide + r * j->cols;
-        for (int32_t k = 0; k < j->cols; k++) {
-            const int code = f->book ? f->book[row.codes[k] & 15] : row.codes[k];
-            const float scale = scale_at(f, &row, k / f->group);
-            // In double, and rounded once.
-            to[k] = (float)((double)scale * code + offset_at(f, &row, k / f->group, scale));
-        }
+        widen_row((char *)j->wide + (size_t)r * row_bytes, j->wide_dtype, &s->format, &row,
+                  j->cols);
     }
     free(memory);
 }
 
 static int widen(struct cuda_backend *cuda, struct weight *w, struct job *j, struct err *err) {
-    const size_t row_bytes = (size_t)w->cols * sizeof(float);
+    j->wide_dtype = cuda->base.act_dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    const size_t row_bytes = (size_t)w->cols * dtype_size(j->wide_dtype);
     const int64_t step = WIDEN_BYTES / row_bytes > 0 ? (int64_t)(WIDEN_BYTES / row_bytes) : 1;
     const int32_t unit = (int32_t)(16 / dtype_size(cuda->base.act_dtype));
     w->dtype = cuda->base.act_dtype;
     w->layout = (w->cols + unit - 1) / unit * unit;
     w->bytes = (size_t)w->rows * (size_t)w->layout * dtype_size(w->dtype);
-    j->wide = malloc((size_t)step * row_bytes);
+    j->wide = malloc((size_t)(step < w->rows ? step : w->rows) * row_bytes);
     if (!j->wide) return err_set(err, E_NOMEM, "no memory for %zu bytes of rows", row_bytes);
     TRY(cuda_alloc(&w->data, w->bytes, err));
     if (w->layout != w->cols) CUDA_TRY(cudaMemsetAsync(w->data, 0, w->bytes, cuda->stream));
@@ -246,7 +284,7 @@ static int widen(struct cuda_backend *cuda, struct weight *w, struct job *j, str
         parallel_ranges(n, 1, widen_rows, j);
         if (j->rc < 0) return err_set(err, j->rc, "%s", j->err.text);
         const struct tensor_view v = {.data = j->wide,
-                                      .dtype = DTYPE_F32,
+                                      .dtype = j->wide_dtype,
                                       .rows = n,
                                       .cols = w->cols,
                                       .row_stride = w->cols,
@@ -266,10 +304,12 @@ int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct t
     }
     pthread_mutex_init(&j.lock, NULL);
     w->layout = j.layout = layout_of(&cuda->base, parts, n_parts);
+    j.code_bytes = (size_t)groups_chunks(w->cols) * GROUPS_CHUNK_BYTES;
+    j.scale_bytes = (size_t)groups_count(w->cols, view_groups(parts)->format.group) * TILE *
+                    sizeof(float) * (w->layout & GROUPS_OFFSET ? 2 : 1);
+    if (j.code_bytes + j.scale_bytes > CUDA_STAGING_BYTES) w->layout = j.layout = 0;
     int rc = w->layout ? keep(cuda, w, &j, err) : widen(cuda, w, &j, err);
     pthread_mutex_destroy(&j.lock);
-    free(j.codes);
-    free(j.scales);
     free(j.wide);
     return rc;
 }
