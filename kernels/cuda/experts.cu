@@ -4,7 +4,8 @@
 // are sorted by expert first, and blocks take tiles of them (experts_hopper.cu). On devices before sm_90 and with
 // `deterministic` few rows are not sorted: each block takes rows of one expert's matrix and finds that expert's pairs by
 // itself (experts_few.cu); many are (experts_many.cu). Weights of few bits and of 8 have kernels of their own for both
-// (experts_groups.cu, experts_8bit.cu). The kernel here takes any other shape and dtype.
+// (experts_groups.cu, experts_8bit.cu), few bits on sm_90 also for many sorted rows (experts_hopper_groups.cu). The kernel here
+// takes any other shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
 //   up        hidden values of each pair, activated
@@ -19,7 +20,8 @@
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int FEW_ROWS = 128; // up to so many rows the matrices' bytes are the bound
+constexpr int FEW_ROWS = 128;        // up to so many rows the matrices' bytes are the bound
+constexpr int GROUPS_FEW_ROWS = 128; // the same of few bits, where sm_90's tiles take more
 
 // A block for each expert. Pairs of an expert come in any order.
 __global__ void __launch_bounds__(THREADS)
@@ -253,8 +255,10 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
     }
     if (up->shared) return CUDA_UNSUPPORTED;
     const bool wide = a->n > 1 && !a->deterministic && experts_hopper_covers(up, down);
+    const bool codes = a->n > GROUPS_FEW_ROWS && !a->deterministic && !wide &&
+                       experts_hopper_groups_covers(up, down);
     const bool few =
-        !wide && has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
+        !wide && !codes && has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
     if (!few) {
         pdl_launch(sort_kernel, dim3((unsigned)up->n_experts), dim3(THREADS), 0, stream,
                    (int32_t *)up->first, (int32_t *)up->order, a->ids, up->pairs, up->n_experts);
@@ -263,6 +267,9 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
     if (wide)
         return experts_hopper(up, down, a->args.up, a->args.down, (char *)a->work + l->hopper,
                               stream);
+    if (codes)
+        return experts_hopper_groups(up, down, a->args.up, a->args.down,
+                                     (char *)a->work + l->hopper, stream);
     const bool permute_x = few && up->w_dtype == DTYPE_U8;
     up->hidden_in_codes = few && down->w_dtype == DTYPE_U8;
     if (permute_x || up->hidden_in_codes) {
