@@ -81,7 +81,7 @@ test("another page's conversations become sessions that go on; what fails is sai
   const long = { title: 'Too long', update_time: 9, current_node: 'a', mapping: { a: { message: gpt('user', ['word '.repeat(9000)]), parent: null } } };
   await importing(page, ['conversations.json', JSON.stringify([chatGpt, openWebui, long])]);
   await page.waitForSelector('.import-problems li:has-text("Couldn\'t import “Too long”")');
-  assert.match(await page.locator('.import-dialog [role=status]').innerText(), /^2 chats imported\. 1 problem:/);
+  await page.locator('.import-dialog [role=status]', { hasText: /^2 chats imported\. 1 problem:/ }).waitFor();
   await page.click('.import-dialog button:has-text("Close")');
   await settled(page, 1);
   assert.equal(await page.locator('.title').innerText(), 'Marmots');
