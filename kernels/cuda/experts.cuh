@@ -47,12 +47,13 @@ __device__ __forceinline__ float gated_value(const struct experts_product &p, fl
 int experts_few(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_many(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
 int experts_any(const struct experts_product *p, const struct weight *w, cudaStream_t stream);
-// Both products of sorted pairs, where experts_hopper_covers. work: experts_hopper_bytes() of device memory, of both kinds, aligned to 256 bytes.
+// Both products of sorted pairs with weights of 16 bits, where experts_hopper_covers. work: experts_hopper_bytes() bytes of device
+// memory, aligned to 256 bytes.
 int experts_hopper(const struct experts_product *up, const struct experts_product *down,
                    const struct weight *up_w, const struct weight *down_w, void *work,
                    cudaStream_t stream);
 bool experts_hopper_covers(const struct experts_product *up, const struct experts_product *down);
-// The same with weights of few bits.
+// The same with weights of few bits, where experts_hopper_groups_covers.
 int experts_hopper_groups(const struct experts_product *up, const struct experts_product *down,
                           const struct weight *up_w, const struct weight *down_w, void *work,
                           cudaStream_t stream);

@@ -16,10 +16,11 @@
 //   W::type, W::PAIRS, W::STEP   T; pairs of a tile at most; columns of a stage, 64 or 128
 //   W::MAPS                      tensor maps of a matrix
 //   W::matrix                    what else the kernel must know of a matrix
-//   W::bytes(m)                  of a stage's weights
-//   W::request(..)               asks for them; by the requesting thread
-//   W::multiply<N>(..)           adds a stage's products with N pairs to the sums. When it returns, those of the stage before
-//                                are done, and its own if W::WAITS. By a warpgroup
+//   W::bytes(m)                  how many bytes the weights of a stage take
+//   W::request(..)               asks for a stage's weights; called by the requesting thread
+//   W::lane(m, gated)            what a thread keeps for all stages of a tile
+//   W::lane.multiply<N>(..)      adds a stage's products with N pairs to the sums; called by a warpgroup. When it returns, the
+//                                products of the stage before are done, so that its buffers may be filled again
 #pragma once
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/hopper.cuh"
