@@ -32,7 +32,6 @@ static ssize_t plain_failed(void) {
 // What OpenSSL's last call wants. *crossed: the other direction than the call's own, which `crossing` names.
 static ssize_t tls_failed(struct channel *c, int rc, int crossing, bool *crossed) {
     int error = SSL_get_error(c->ssl, rc);
-    ERR_clear_error();
     *crossed = error == crossing;
     if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return CHANNEL_WAITS;
     if (error == SSL_ERROR_ZERO_RETURN) return 0;
@@ -45,6 +44,7 @@ ssize_t channel_read(struct channel *c, void *into) {
         ssize_t n = recv(c->fd, into, CHANNEL_READ_BYTES, MSG_DONTWAIT);
         return n < 0 ? plain_failed() : n;
     }
+    ERR_clear_error(); // SSL_get_error takes what others left in the queue for this call's
     int n = SSL_read(c->ssl, into, CHANNEL_READ_BYTES);
     c->read_wants_write = false;
     return n > 0 ? n : tls_failed(c, n, SSL_ERROR_WANT_WRITE, &c->read_wants_write);
@@ -57,6 +57,7 @@ ssize_t channel_send(struct channel *c, const void *bytes, size_t len, bool more
         return n < 0 ? plain_failed() : n;
     }
     size_t sent = 0;
+    ERR_clear_error();
     int rc = SSL_write_ex(c->ssl, bytes, len, &sent);
     c->write_wants_read = false;
     if (rc == 1) return (ssize_t)sent;

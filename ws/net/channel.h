@@ -1,5 +1,5 @@
-// A client's socket, in plain text or under TLS: what is read and sent here is plain text. OpenSSL reads from the socket
-// and writes to it, between these calls and their buffers there is nothing. Net thread only.
+// A client's socket, in plain text or under TLS: what is read and sent here is plain text. OpenSSL itself
+// reads from the socket and writes to it, so no byte is copied between a socket and these calls' buffers. Net thread only.
 #pragma once
 #include <stdbool.h>
 #include <sys/types.h>
