@@ -9,8 +9,10 @@
 bool title_of(const struct session *s, int64_t turn, char out[SESSION_AUTO_TITLE_BYTES]) {
     const struct turn_record *first = NULL;
     for (const struct turn *t; (t = session_turn(s, turn)); turn = t->rec.parent)
-        if (t->storage == TURN_SLIM || t->rec.input_text)
-            first = t->storage == TURN_SLIM ? NULL : &t->rec;
+        if (t->storage == TURN_SLIM)
+            first = NULL;
+        else if (title_has_words(t->rec.input_text, t->rec.input_text_len))
+            first = &t->rec;
     if (first) title_from(first->input_text, first->input_text_len, out, SESSION_AUTO_TITLE_BYTES);
     return first && out[0];
 }

@@ -12,6 +12,8 @@ struct session;
 // The title that a message makes: at most cap bytes with the NUL, whole characters, one line, without Markdown and
 // without the files before its words; the first file's name if there are no words.
 void title_from(const char *text, size_t len, char *out, size_t cap);
+// Whether a title can be made of the text: it has a character besides blanks and U+FFFD.
+bool title_has_words(const char *text, size_t len);
 // The automatic title of the path to a turn. False: memory lacks the words, or there are none.
 bool title_of(const struct session *s, int64_t turn, char out[SESSION_AUTO_TITLE_BYTES]);
 // The session's automatic title; free it. NULL: no memory.

@@ -7,6 +7,19 @@ static bool is_blank(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
+bool title_has_words(const char *text, size_t len) {
+    static const char replacement[] = "\xef\xbf\xbd"; // stands for a character that was no text
+    const size_t n = sizeof replacement - 1;
+    for (size_t at = 0; at < len;)
+        if (is_blank(text[at]))
+            at++;
+        else if (len - at >= n && memcmp(text + at, replacement, n) == 0)
+            at += n;
+        else
+            return true;
+    return false;
+}
+
 // --- without Markdown ---
 
 // A title is plain text, so the marks of Markdown go: of headings, quotes, lists, code, emphasis and links. What may be

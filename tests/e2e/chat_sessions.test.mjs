@@ -56,6 +56,32 @@ test('each turn of a conversation computes its new tokens alone, in one session'
   });
 });
 
+test('a message without words shows nothing and gives no title; the first message with words does', async (t) => {
+  const { server, openai, parley } = await start(t);
+  const say = (...words) => openai.chat.completions.create({ ...ask, messages: words.map((content, i) => ({ role: i % 2 ? 'assistant' : 'user', content })) });
+  const ids = [];
+  for (const content of ['', ' \n', '\ufffd']) {
+    const first = await say(content);
+    ids.push(sessionOf(first.id));
+    const opened = await parley.request({ type: 'session.get', session: ids.at(-1) });
+    assert.deepEqual([opened.session.title, opened.turns[0].input.content], ['', content]);
+    const second = await say(content, first.choices[0].message.content, 'Real words');
+    assert.equal(sessionOf(second.id), ids.at(-1));
+  }
+  const brought = await say('', 'Hello?', ''); // a history that the server has not seen
+  const seen = async (client) => {
+    const rows = await Promise.all(ids.map((session) => client.request({ type: 'session.get', session })));
+    assert.deepEqual(rows.map((row) => [row.session.title, ...row.turns.map((turn) => turn.input.content)]),
+      ['', ' \n', '\ufffd'].map((content) => ['Real words', content, 'Real words']));
+    const { session, turns } = await client.request({ type: 'session.get', session: sessionOf(brought.id) });
+    assert.deepEqual([session.title, turns[0].input.content], ['Assistant: Hello?', 'Assistant: Hello?']);
+  };
+  await seen(parley);
+  await server.stop();
+  const again = await Server.start(t, { db: server.db, args: unlimited });
+  await seen(await again.connect());
+});
+
 test('the match outlives a restart and kill -9; a session that is busy is forked', async (t) => {
   const { server, openai } = await start(t);
   const messages = [user('Hello!')];

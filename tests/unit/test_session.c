@@ -109,6 +109,16 @@ static void titles(void **state) {
                  "\xe2\x80\xa6");
 }
 
+// Neither an empty message nor half a character is the title of a conversation.
+static void titles_need_words(void **state) {
+    assert_false(title_has_words(NULL, 0));
+    assert_false(title_has_words(" \n", 2));
+    assert_false(title_has_words("\xef\xbf\xbd \xef\xbf\xbd", 7));
+    assert_true(title_has_words("\xef\xbf\xbd a", 5));
+    assert_true(title_has_words("\xef\xbf", 2));
+    assert_true(title_has_words("***", 3));
+}
+
 static void titles_have_no_markdown(void **state) {
     expect_title("# Plan\n\n- **first** step\n- second", "Plan first step second");
     expect_title("**Bold** and *slanted*, ~~gone~~ `code`", "Bold and slanted, gone code");
@@ -264,6 +274,7 @@ int main(void) {
         cmocka_unit_test(lost_numbers_are_known_as_lost),
         cmocka_unit_test(the_numbering_against_a_plain_list),
         cmocka_unit_test(titles),
+        cmocka_unit_test(titles_need_words),
         cmocka_unit_test(titles_have_no_markdown),
         cmocka_unit_test(titles_leave_out_files),
         cmocka_unit_test(titles_of_marks_without_an_end),

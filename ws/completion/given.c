@@ -58,8 +58,7 @@ static int fill(struct completion_request *r, struct given_answer *g, const stru
     struct completion_plan *p = r->plan;
     TRY(completion_encode(r, p->from, from, &g->input, &g->n_input, f));
     TRY(completion_encode(r, from, to, &g->output, &g->n_output, f));
-    g->question =
-        completion_words(r, p->n_old, b->n_messages - 1, p->text + p->from, from - p->from);
+    g->question = completion_words(r, p->n_old, b->n_messages - 1);
     g->answer = strndup(p->text + from, to - from);
     g->told = strdup(b->digits);
     return g->question && g->answer && g->told ? 0 : completion_no_memory(f);

@@ -76,9 +76,7 @@ int64_t completion_prompt_tokens(const struct completion_plan *p, size_t n_new);
 // so that later turns need not store the earlier conversation again.
 int completion_give(struct completion_request *r, const struct stored_match *known,
                     const cJSON *shown, struct completion_failure *f);
-// shown.c: the text that clients see of the messages [from, to), which the model reads as `text`; free it.
-// NULL: no memory.
-char *completion_words(const struct completion_request *r, int from, int to, const char *text,
-                       size_t len);
+// shown.c: the text that clients see of the messages [from, to); free it. NULL: no memory.
+char *completion_words(const struct completion_request *r, int from, int to);
 // The rendering without volatile text, to find the conversation.
 const struct chat_rendering *completion_plain_rendering(const struct completion_plan *p);

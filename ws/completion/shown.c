@@ -1,7 +1,7 @@
 // What people see of a request's messages: the input of its turn, and the title of a session that begins with
 // several. One question is shown as it is. Several messages (a client that brings its history, results of tools)
 // are shown one below the other with their roles. Marks of the template are left out; the turn's tokens say what
-// exactly the model reads. See plan.h.
+// exactly the model reads. A message without words (an empty one) shows nothing. See plan.h.
 #include "sessions/state/title.h"
 #include "ws/completion/plan.h"
 #include <stdlib.h>
@@ -50,38 +50,33 @@ static const cJSON *skip_system(const cJSON *message, int *from) {
     return message->next;
 }
 
-char *completion_words(const struct completion_request *r, int from, int to, const char *text,
-                       size_t len) {
+char *completion_words(const struct completion_request *r, int from, int to) {
     const cJSON *message = skip_system(cJSON_GetArrayItem(r->messages, from), &from);
     struct buf out;
     int rc = 0;
-    if (from + 1 == to && message_has_role(message, "user") && message_text(message, "content")[0])
+    if (from + 1 == to && message_has_role(message, "user"))
         return strdup(message_text(message, "content"));
     buf_init(&out, SHOWN_BYTES);
     for (; message && from < to && rc == 0; message = message->next, from++)
         rc = add_message(&out, message);
-    char *words = out.len ? strdup(buf_z(&out)) : strndup(text, len);
-    if (rc < 0 || out.error) {
-        free(words);
-        words = NULL;
-    }
+    char *words = rc < 0 || out.error ? NULL : strdup(buf_z(&out));
     buf_release(&out);
     return words;
 }
 
 char *completion_shown(const struct completion_request *r) {
-    const struct completion_plan *p = r->plan;
-    return completion_words(r, p->n_old, cJSON_GetArraySize(r->messages), p->text + p->from,
-                            p->len - p->from);
+    return completion_words(r, r->plan->n_old, cJSON_GetArraySize(r->messages));
 }
 
 bool completion_title(const struct completion_request *r, char *out, size_t cap) {
     int from = 0;
     const cJSON *message = skip_system(r->messages->child, &from);
     if (!message || !message->next) return false; // the turn gives the session its title
-    while (message && !(message_has_role(message, "user") && message_text(message, "content")[0]))
-        message = message->next;
-    const char *words = message_text(message, "content");
-    title_from(words, strlen(words), out, cap);
-    return out[0];
+    for (; message; message = message->next) {
+        const char *words = message_text(message, "content");
+        if (!message_has_role(message, "user") || !title_has_words(words, strlen(words))) continue;
+        title_from(words, strlen(words), out, cap);
+        return true;
+    }
+    return false;
 }
