@@ -35,11 +35,6 @@ __device__ __forceinline__ void copy_async_4(uint32_t to, const void *from, bool
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(bytes)
                  : "memory");
 }
-__device__ __forceinline__ uint2 load_shared_8(uint32_t from) { // 8 bytes, aligned to 8
-    uint2 v;
-    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
-    return v;
-}
 
 // A run in shared memory: keys, values, 16 scales of keys, 16 of values. A score's lanes take 16
 // bytes of key g, a sum's lanes 8 bytes of values 2t and its neighbours: odd keys have the halves

@@ -1,7 +1,7 @@
 // Experts with weights of few bits (groups.h), as experts_few.cu and experts_many.cu have them of 16 bits.
 //
 //   few    W is A and pairs are B of the tensor cores' products A times B, eight pairs a product, from rows of x in the
-//          order of the codes. A lane asks for whole chunks of 128 columns ahead, 16 bytes of codes for each half of a
+//          order of the codes. A lane asks for whole chunks ahead, 16 bytes of codes for each half of a
 //          set and the scales of its rows. A group's sum is multiplied by its scale in F32; with offsets a product with
 //          ones beside it gives the sum of x.
 //   many   pairs are A, through shared memory, and W is B, whose codes come there as they are. They become numbers of T
@@ -19,9 +19,18 @@ namespace {
 constexpr int AHEAD = 2; // chunks of a warp that are requested together
 constexpr int LANE_WORDS =
     GROUPS_CHUNK_BYTES / 16; // from a chunk of a tile to its next, in 16 bytes
-constexpr int SLOT_BYTES = ROWS * GROUPS_CHUNK / 2, SLOTS = 2; // codes of a tile of many
-constexpr size_t OPERAND_BYTES = (STAGES * TILE_BYTES) + (SLOTS * SLOT_BYTES);
-constexpr size_t GROUPS_SHARED = OPERAND_BYTES > MANY_SUM_BYTES ? OPERAND_BYTES : MANY_SUM_BYTES;
+// Many: a tile's codes, by chunk, and how many steps of 64 columns a chunk has. A slot is free with the last of its steps.
+constexpr int SLOT_BYTES = ROWS * GROUPS_CHUNK_BYTES / 16;
+__host__ __device__ constexpr int chunk_steps(int kind) {
+    return groups_chunk_of(kind) / STEP;
+}
+__host__ __device__ constexpr int slots_of(int kind) {
+    return chunk_steps(kind) == 1 ? STAGES : 2;
+}
+constexpr size_t groups_shared(int kind) {
+    const size_t operands = (STAGES * TILE_BYTES) + (slots_of(kind) * SLOT_BYTES);
+    return operands > MANY_SUM_BYTES ? operands : MANY_SUM_BYTES;
+}
 constexpr unsigned ALL = 0xffffffffu;
 
 // A row's codes in chunk 0, of lane part t; and its scale of group 0.
@@ -57,7 +66,8 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
     few_kernel(const __grid_constant__ struct experts_table<MOST> t,
                const __grid_constant__ struct experts_product p,
                const __grid_constant__ struct groups_matrix m) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    constexpr bool OFFSET = groups_with_offsets(KIND);
+    constexpr int CHUNK = groups_chunk_of(KIND), WORDS = groups_words(KIND);
     using scale = typename scale_words<OFFSET>::type;
     extern __shared__ int list[]; // (rows of the call)
     __shared__ int n_pairs;
@@ -86,7 +96,8 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
             scales[s][h] = (const scale *)t.scale[expert] + scale_of_row(m, row);
         }
     const int in_unit = 1 << m.unit_shift,
-              units = 8 >> m.unit_shift; // steps of 16 columns; of a chunk
+              units = CHUNK / 16 >> m.unit_shift; // steps of 16 columns; of a chunk
+    const int pitch = (m.chunks * CHUNK + 127) / 128 * 128;
     const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
     const uint32_t one = pack2<T>(1.0f, 1.0f), ones[4] = {one, one, one, one};
     for (int from = 0; from < n; from += 8 * TILES) {
@@ -95,13 +106,13 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             const int pair = list[min(from + i * 8 + g, n - 1)];
-            x[i] = (const T *)p.x + row_of_pair(p, pair) * m.chunks * GROUPS_CHUNK + q * 32;
+            x[i] = (const T *)p.x + row_of_pair(p, pair) * pitch + q * 32;
         }
         float sum[FEW_SETS][TILES][4] = {};
         struct asked_chunk<OFFSET> asked[AHEAD];
         auto request = [&](int u, int c) {
             if (c >= m.chunks) return;
-            const int group = (c * GROUPS_CHUNK >> m.group_shift);
+            const int group = (c * CHUNK >> m.group_shift);
 #pragma unroll
             for (int s = 0; s < FEW_SETS; s++)
 #pragma unroll
@@ -124,20 +135,20 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
                 const struct asked_chunk<OFFSET> &here = asked[u];
                 float of_group[FEW_SETS][TILES][4] = {}, of_x[OFFSET ? TILES : 1][4] = {};
 #pragma unroll
-                for (int word = 0; word < 4; word++) {
+                for (int word = 0; word < WORDS; word++) {
                     uint32_t v[FEW_SETS][2][4];
 #pragma unroll
                     for (int s = 0; s < FEW_SETS; s++)
 #pragma unroll
                         for (int h = 0; h < 2; h++)
-                            code_pairs<T, KIND>(v[s][h], word_at(here.codes[s][h], word), constants,
-                                                table);
+                            code_pairs_at<T, KIND>(v[s][h], here.codes[s][h], word, constants,
+                                                   table);
+                    const int at = c * CHUNK / 128 * 128 + c % (128 / CHUNK) * 16 + word * 8;
                     uint4 columns[TILES];
 #pragma unroll
                     for (int i = 0; i < TILES; i++)
-                        columns[i] = i < tiles
-                                         ? *(const uint4 *)(x[i] + c * GROUPS_CHUNK + word * 8)
-                                         : make_uint4(0, 0, 0, 0);
+                        columns[i] =
+                            i < tiles ? *(const uint4 *)(x[i] + at) : make_uint4(0, 0, 0, 0);
 #pragma unroll
                     for (int half = 0; half < 2; half++) {
                         const int step = 2 * word + half;
@@ -212,7 +223,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     many_kernel(const __grid_constant__ struct experts_table<MOST> t,
                 const __grid_constant__ struct experts_product p,
                 const __grid_constant__ struct groups_matrix m) {
-    using scale = typename scale_words<KIND == GROUPS_OFFSETS>::type;
+    using scale = typename scale_words<groups_with_offsets(KIND)>::type;
+    constexpr int EACH = chunk_steps(KIND), SLOTS = slots_of(KIND);
     extern __shared__ __align__(128) char shared[];
     __shared__ int pairs[PAIRS];
     __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
@@ -231,16 +243,15 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     for (int i = 0; i < 2; i++)
         w_from[i] = codes_of(t.w[tile.expert]) + codes_of_row(m, many_row(p, q0 + i * 64), q);
     const uint32_t base = shared_address(shared), slots = base + STAGES * TILE_BYTES;
-    auto request =
-        [&](int s) { // every other step brings a chunk's codes, whose slot is free with the stage
-            const int chunk = s / 2;
-            const uint32_t slot = slots + (uint32_t)(chunk % SLOTS * SLOT_BYTES);
-            x.request(base + (uint32_t)(s % STAGES * TILE_BYTES), s * STEP, p.cols);
+    auto request = [&](int s) { // a chunk's first step brings its codes
+        const int chunk = s / EACH;
+        const uint32_t slot = slots + (uint32_t)(chunk % SLOTS * SLOT_BYTES);
+        x.request(base + (uint32_t)(s % STAGES * TILE_BYTES), s * STEP, p.cols);
 #pragma unroll
-            for (int i = 0; i < 2 && s % 2 == 0; i++)
-                copy_async(slot + (uint32_t)(((q0 + i * 64) * 4 + q) * 16),
-                           w_from[i] + (int64_t)chunk * LANE_WORDS, true);
-        };
+        for (int i = 0; i < 2 && s % EACH == 0; i++)
+            copy_async(slot + (uint32_t)(((q0 + i * 64) * 4 + q) * 16),
+                       w_from[i] + (int64_t)chunk * LANE_WORDS, true);
+    };
     const int pair0 = warp % 2 * WARP_PAIRS, row0 = warp / 2 * WARP_ROWS;
     const scale *scales[WARP_ROWS / 8];
 #pragma unroll
@@ -251,18 +262,21 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
     many_sums sum = {};
     many_steps(p.cols, request, [&](int s) {
         const uint32_t xs = base + (uint32_t)(s % STAGES * TILE_BYTES),
-                       ws = slots + (uint32_t)(s / 2 % SLOTS * SLOT_BYTES + s % 2 * 8);
+                       ws = slots + (uint32_t)(s / EACH % SLOTS * SLOT_BYTES + s % EACH * 8);
 #pragma unroll
         for (int w = 0; w < STEP / 32; w++) { // a word of codes: 32 columns
             uint32_t b[WARP_ROWS / 8][4];
 #pragma unroll
             for (int n = 0; n < WARP_ROWS / 8; n++) {
-                uint32_t codes;
-                asm volatile("ld.shared.b32 %0, [%1];"
-                             : "=r"(codes)
-                             : "r"(ws + (uint32_t)(((row0 + n * 8) * 4 + lane) * 16 + w * 4))
-                             : "memory");
-                code_pairs<T, KIND>(b[n], codes, constants, table);
+                const uint32_t at = ws + (uint32_t)(((row0 + n * 8) * 4 + lane) * 16);
+                if constexpr (groups_of_bytes(KIND)) {
+                    const uint2 codes = load_shared_8(at + (uint32_t)(w * 8));
+                    code_pairs_at<T, KIND>(b[n], make_uint4(codes.x, codes.y, 0, 0), 0, constants,
+                                           table);
+                } else {
+                    code_pairs<T, KIND>(b[n], load_shared_word(at + (uint32_t)(w * 4)), constants,
+                                        table);
+                }
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int k = s * STEP + w * 32 + half * 16;
@@ -300,8 +314,8 @@ template <typename T, int KIND, int MOST>
 void launch_many(const struct experts_product *p, const struct experts_table<MOST> &t,
                  cudaStream_t stream) {
     auto kernel = many_kernel<T, KIND, MOST>;
-    cuda_allow_shared((const void *)kernel, GROUPS_SHARED);
-    pdl_launch(kernel, many_grid(p), dim3(MANY_THREADS), GROUPS_SHARED, stream, t, *p,
+    cuda_allow_shared((const void *)kernel, groups_shared(KIND));
+    pdl_launch(kernel, many_grid(p), dim3(MANY_THREADS), groups_shared(KIND), stream, t, *p,
                groups_matrix_by(p->ld, p->cols));
 }
 

@@ -114,8 +114,9 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     if (lane < j.stages) mbarrier_init(bars + (uint32_t)(lane * 8), 1);
     mbarrier_init_done();
     __syncwarp();
-    // What is requested next: step `ask_step` of item `asked`, whose tiles begin here.
-    int asked = (int)blockIdx.x, ask_step = warp;
+    constexpr int PIECES = groups_pieces<KIND>();
+    // What is requested next: piece `ask_piece` of step `ask_step` of item `asked`, whose tiles begin here.
+    int asked = (int)blockIdx.x, ask_step = warp, ask_piece = 0;
     bool inside = asked < n_items;
     const char *codes[2] = {NULL, NULL}, *scales[2] = {NULL, NULL};
     auto find = [&]() {
@@ -147,18 +148,22 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             const struct groups_steps &m = down ? j.down.m : j.up.m;
             const uint32_t to = queue + (uint32_t)(stage * j.stage_bytes),
                            bar = bars + (uint32_t)(stage * 8);
+            const int piece = ask_step * PIECES + ask_piece, left = m.chunks - piece * PIECE;
             const char *c[2], *s[2];
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                c[i] = codes[i] + ask_step * STEP_CODES,
-                s[i] = scales[i] + ask_step * m.scale_bytes;
-            const int left = m.chunks - ask_step * STEP;
+                c[i] = codes[i] + piece * PIECE_CODES, s[i] = scales[i] + piece * m.scale_bytes;
             if (down) {
                 const char *const one[1] = {c[0]}, *const its[1] = {s[0]};
-                request_step<KIND, 1>(to, bar, one, its, left, m);
+                request_piece<KIND, 1>(to, bar, one, its, left, m);
             } else {
-                request_step<KIND, 2>(to, bar, c, s, left, m);
+                request_piece<KIND, 2>(to, bar, c, s, left, m);
             }
+        }
+        if constexpr (PIECES > 1) {
+            const int pieces = asked >= n_up ? j.down.m.pieces : j.up.m.pieces;
+            if (++ask_piece < PIECES && ask_step * PIECES + ask_piece < pieces) return;
+            ask_piece = 0;
         }
         ask_step += WARPS;
         settle();
@@ -190,15 +195,18 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             (const struct digits_unit *)(shared + s.units + row * s.units_next);
         float sum[2][2] = {}, one[1][2] = {};
         for (; step < s.m.steps; step += WARPS) {
-            const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
-            ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
-            if (down)
-                groups_step<T, KIND, 1>(one, from, x, units, step, s.m);
-            else
-                groups_step<T, KIND, 2>(sum, from, x, units, step, s.m);
-            __syncwarp(); // all lanes have read
-            request(stage);
-            if (++stage == j.stages) stage = 0, phase ^= 1;
+#pragma unroll 1
+            for (int piece = step * PIECES; piece < min((step + 1) * PIECES, s.m.pieces); piece++) {
+                const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
+                ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
+                if (down)
+                    groups_piece<T, KIND, 1>(one, from, x, units, piece, s.m);
+                else
+                    groups_piece<T, KIND, 2>(sum, from, x, units, piece, s.m);
+                __syncwarp(); // all lanes have read
+                request(stage);
+                if (++stage == j.stages) stage = 0, phase ^= 1;
+            }
         }
         step -= s.m.steps;
         if (down) sum[0][0] = one[0][0], sum[0][1] = one[0][1];
@@ -243,7 +251,7 @@ int launch(struct groups_stay_job j, const struct experts_args *a, cudaStream_t 
     j.bars = take(STAGES * WARPS * 8);
     // The queues come first, where stages are aligned to 128 bytes.
     j.stage_bytes =
-        std::max(2 * (STEP_CODES + j.up.m.scale_bytes), STEP_CODES + j.down.m.scale_bytes);
+        std::max(2 * (PIECE_CODES + j.up.m.scale_bytes), PIECE_CODES + j.down.m.scale_bytes);
     const int room =
         std::min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
     j.stages = std::min(STAGES, (room - at) / (WARPS * j.stage_bytes));
@@ -283,7 +291,8 @@ int experts_groups_stay(const struct experts_product *up, const struct experts_p
     j.up.tiles = up->width / TILE, j.down.tiles = (down->rows + TILE - 1) / TILE;
     const enum groups_kind kind = j.up.w.kind;
     if (kind != j.down.w.kind || kind == GROUPS_BOOKS ||
-        (kind != GROUPS_NUMBERS && std::min(j.up.w.group, j.down.w.group) < 32))
+        ((kind == GROUPS_INTEGERS || kind == GROUPS_OFFSETS) &&
+         std::min(j.up.w.group, j.down.w.group) < 32))
         return CUDA_UNSUPPORTED;
     return a->dtype == DTYPE_BF16 ? launch_typed<__nv_bfloat16>(j, &a->args, stream)
                                   : launch_typed<__half>(j, &a->args, stream);

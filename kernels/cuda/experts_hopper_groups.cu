@@ -1,6 +1,6 @@
 // Experts of many rows on sm_90a with weights of few bits (groups.h): experts_hopper.cuh.
 //
-// Codes come to shared memory as they lie, chunks of 128 columns of eight tiles of 16 rows, with their scales. A lane's codes
+// Codes come to shared memory as they lie, a chunk (128 columns, of 8 bits 64) of eight tiles of 16 rows, with its scales. A lane's codes
 // are its part of the products' A: they become numbers of T in registers while the products of the columns before are under
 // way. Code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale that is rounded too
 // (MXFP4's are powers of two). A chunk's products are done before its stage is left; the other warpgroup's fill the gap.
@@ -14,13 +14,15 @@ namespace {
 constexpr int TILES = 8, OF_BOX = TILES / 2; // tiles of 16 rows in a stage; in a copy
 constexpr int CODES = TILES * GROUPS_CHUNK_BYTES;
 int scale_words(enum groups_kind kind) { // of a tile and group
-    return kind == GROUPS_OFFSETS ? 32 : 16;
+    return groups_with_offsets(kind) ? 32 : 16;
 }
 
 template <typename T, int KIND> struct codes {
     using type = T;
-    static constexpr int PAIRS = 128, STEP = GROUPS_CHUNK, MAPS = 2; // of the codes, of the scales
-    static constexpr int SCALE_WORDS = KIND == GROUPS_OFFSETS ? 32 : 16;
+    static constexpr int PAIRS = 128, MAPS = 2; // maps of the codes, of the scales
+    static constexpr int STEP = groups_chunk_of(KIND), WORDS = groups_words(KIND);
+    static constexpr bool OFFSET = groups_with_offsets(KIND);
+    static constexpr int SCALE_WORDS = OFFSET ? 32 : 16;
     using matrix = struct groups_matrix;
     __host__ __device__ static int bytes(const matrix &m) { return CODES + TILES * m.chunk_scale; }
 
@@ -30,7 +32,7 @@ template <typename T, int KIND> struct codes {
                                                    uint32_t bar) {
         const int first = row_tile * (j.p.gated ? OF_BOX : TILES),
                   other = j.p.gated ? j.p.width / 16 + first : first + OF_BOX;
-        const int word = k / GROUPS_CHUNK * (GROUPS_CHUNK_BYTES / 4),
+        const int word = k / STEP * (GROUPS_CHUNK_BYTES / 4),
                   scale = (k >> j.w.group_shift) * SCALE_WORDS;
 #pragma unroll
         for (int half = 0; half < 2; half++) {
@@ -58,7 +60,7 @@ template <typename T, int KIND> struct codes {
                           eight = gated ? warp % 2 : r;
                 codes_at[r] = (uint32_t)(tile * GROUPS_CHUNK_BYTES + eight * 512 + l * 16);
                 scales_at[r] = (uint32_t)(CODES + tile * m.chunk_scale +
-                                          (eight * 8 + l / 4) * (KIND == GROUPS_OFFSETS ? 8 : 4));
+                                          (eight * 8 + l / 4) * (OFFSET ? 8 : 4));
             }
         }
         // A row's operands of 16 columns, from `v`, times the scale of their unit.
@@ -71,8 +73,8 @@ template <typename T, int KIND> struct codes {
                 const uint32_t by = pack2<T>(s, s);
                 a = multiplied(a, by, T()), b = multiplied(b, by, T());
             } else {
-                const float2 by = KIND == GROUPS_OFFSETS ? load_shared_pair(from)
-                                                         : make_float2(load_shared_float(from), 0);
+                const float2 by =
+                    OFFSET ? load_shared_pair(from) : make_float2(load_shared_float(from), 0);
                 const float2 x = unpack2(a, T()), y = unpack2(b, T());
                 a = pack2<T>(fmaf(by.x, x.x, by.y), fmaf(by.x, x.y, by.y));
                 b = pack2<T>(fmaf(by.x, y.x, by.y), fmaf(by.x, y.y, by.y));
@@ -84,13 +86,13 @@ template <typename T, int KIND> struct codes {
             const uint4 top = load_shared(w + codes_at[0]), bottom = load_shared(w + codes_at[1]);
             uint32_t a[2][2][4]; // of this word and of the one before
 #pragma unroll
-            for (int word = 0; word < 4; word++) { // 32 columns
+            for (int word = 0; word < WORDS; word++) { // 32 columns
                 const uint64_t b =
                     tile_descriptor(x + (uint32_t)(word / 2) * x_tile) + word % 2 * 4;
                 uint32_t(&now)[2][4] = a[word % 2];
                 uint32_t first[4], second[4];
-                code_pairs<T, KIND>(first, word_at(top, word), constants, nullptr);
-                code_pairs<T, KIND>(second, word_at(bottom, word), constants, nullptr);
+                code_pairs_at<T, KIND>(first, top, word, constants, nullptr);
+                code_pairs_at<T, KIND>(second, bottom, word, constants, nullptr);
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     scale(first[2 * h], first[2 * h + 1], w, 0, 2 * word + h);
@@ -105,7 +107,7 @@ template <typename T, int KIND> struct codes {
                                  T());
                 wgmma_commit();
                 if (word == 0) continue;
-                if (word < 3)
+                if (word < WORDS - 1)
                     wgmma_wait<1>();
                 else
                     wgmma_wait<0>();

@@ -1,5 +1,5 @@
-// Loads weights of few bits. Formats of 4 bits, alike in all parts, stay as they are (groups.h); all others, and all with
-// activations of 32 bits, are widened row by row, as the loader widens them for other devices.
+// Loads weights of few bits. Formats that are alike in all parts stay as they are, in 4 bits or in 8 (groups.h); all others, and
+// all with activations of 32 bits, are widened row by row, as the loader widens them for other devices.
 #include "kernels/cuda/groups.h"
 #include "base/parallel.h"
 #include "kernels/cuda/backend_cuda.h"
@@ -107,14 +107,10 @@ static inline void usual_words(uint32_t words[4], const uint8_t *codes) {
                               (high & 0xff00) << 16);
 }
 
-static void put_row(struct job *j, int64_t row, const struct group_format *f,
-                    const struct group_row *r) {
-    const int32_t chunks = groups_chunks(j->cols), n_groups = groups_count(j->cols, f->group);
-    const int64_t tile = (row - j->first) / TILE, in_tile = row % TILE; // first is a tile's
-    uint8_t *codes = j->codes + (size_t)(tile * chunks) * GROUPS_CHUNK_BYTES;
+// A row's codes of 4 bits. to: its place in the first chunk.
+static void put_codes(const struct job *j, uint8_t *row, const struct group_row *r) {
     for (int32_t k = 0; k < j->cols; k += 32) {
-        uint8_t *to = codes + (size_t)(k / GROUPS_CHUNK) * GROUPS_CHUNK_BYTES + in_tile / 8 * 512 +
-                      in_tile % 8 * 64 + k % GROUPS_CHUNK / 32 * 4;
+        uint8_t *to = row + (size_t)(k / 128) * GROUPS_CHUNK_BYTES + k % 128 / 32 * 4;
         uint32_t words[4];
         if (!(j->layout & GROUPS_BOOK) && j->cols - k >= 32)
             usual_words(words, r->codes + k);
@@ -129,11 +125,52 @@ static void put_row(struct job *j, int64_t row, const struct group_format *f,
             }
         for (int t = 0; t < 4; t++) memcpy(to + t * 16, &words[t], sizeof words[t]);
     }
-    const bool with_offset = j->layout & GROUPS_OFFSET;
-    for (int32_t g = 0; g < group_count(f, j->cols); g++) {
+}
+
+// Eight bytes less `zero`, each by itself.
+static inline uint64_t bytes_less(uint64_t x, uint64_t zeros) {
+    const uint64_t high = 0x8080808080808080ull;
+    return ((x | high) - (zeros & ~high)) ^ ((x ^ ~zeros) & high);
+}
+
+// Likewise of 8 bits, less `zero`: bytes h and h + 2 of word t are columns 2 t and 2 t + 1 of the eight columns h.
+static void put_bytes(const struct job *j, uint8_t *row, const struct group_row *r, int zero) {
+    const uint64_t zeros = 0x0101010101010101ull * (uint64_t)zero;
+    for (int32_t k = 0; k < j->cols; k += 16) {
+        uint8_t *to = row + (size_t)(k / 64) * GROUPS_CHUNK_BYTES + k % 64 / 16 * 4;
+        uint64_t low, high = zeros;
+        memcpy(&low, r->codes + k, sizeof low);
+        if (k + 8 < j->cols) memcpy(&high, r->codes + k + 8, sizeof high);
+        low = bytes_less(low, zeros), high = bytes_less(high, zeros);
+        for (int t = 0; t < 4; t++, low >>= 16, high >>= 16) {
+            const uint32_t word = (uint32_t)((low & 0xff) | (high & 0xff) << 8 |
+                                             (low & 0xff00) << 8 | (high & 0xff00) << 16);
+            memcpy(to + t * 16, &word, sizeof word);
+        }
+    }
+}
+
+// What codes of 8 bits are stored less: the zero of all, or what makes them signed bytes.
+static int byte_zero(const struct job *j, const struct group_format *f) {
+    return !(j->layout & GROUPS_OFFSET) ? f->zero : f->bits == 8 ? 128 : 0;
+}
+
+static void put_row(struct job *j, int64_t row, const struct group_format *f,
+                    const struct group_row *r) {
+    const bool bytes = j->layout & GROUPS_BYTES, with_offset = j->layout & GROUPS_OFFSET;
+    const int64_t tile = (row - j->first) / TILE, in_tile = row % TILE; // first is a tile's
+    uint8_t *codes = j->codes + (size_t)tile * j->code_bytes + in_tile / 8 * 512 + in_tile % 8 * 64;
+    const int zero = bytes ? byte_zero(j, f) : 0;
+    if (bytes)
+        put_bytes(j, codes, r, zero);
+    else
+        put_codes(j, codes, r);
+    const int32_t group = j->layout & GROUPS_SIZE, n_groups = groups_count(j->layout, j->cols);
+    for (int32_t g = 0; g * group < j->cols; g++) {
         float *to = j->scales + ((tile * n_groups + g) * TILE + in_tile) * (with_offset ? 2 : 1);
-        to[0] = scale_at(f, r, g);
-        if (with_offset) to[1] = offset_at(f, r, g, to[0]);
+        const int32_t of = g * group / f->group;
+        to[0] = scale_at(f, r, of);
+        if (with_offset) to[1] = offset_at(f, r, of, to[0]) + to[0] * (float)zero;
     }
 }
 
@@ -155,16 +192,20 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
     free(memory);
 }
 
-// What the GPU's kernels have: at most 4 bits, one format, columns in words of 16 bytes of x. The layout, or 0.
+// What the GPU's kernels have: one format, columns in words of 16 bytes of x. The layout, or 0.
 static int32_t layout_of(const struct backend *be, const struct tensor_view *parts, int n_parts) {
     const struct group_format *f = &view_groups(parts)->format;
-    if (be->act_dtype == DTYPE_F32 || f->bits > 4 || parts[0].cols % 8) return 0;
+    if (be->act_dtype == DTYPE_F32 || parts[0].cols % 8) return 0;
     for (int i = 1; i < n_parts; i++)
         if (!group_format_equal(f, &view_groups(&parts[i])->format)) return 0;
+    const bool bytes = f->bits > 4;
     // A zero is taken off the codes, where that is exact.
     const bool same =
-        f->zero_kind == GROUP_ZERO_SAME && f->zero >= 0 && (f->book || f->zero <= 128);
+        f->zero_kind == GROUP_ZERO_SAME && f->zero >= 0 &&
+        (bytes ? f->zero <= 128 && (1 << f->bits) - f->zero <= 128 : f->book || f->zero <= 128);
     if (!same && (f->book || f->group < 32)) return 0; // Q2_K: more scales and offsets than codes
+    if (bytes) // no unit is wider than what a block has at a time
+        return (f->group < 128 ? f->group : 128) | GROUPS_BYTES | (same ? 0 : GROUPS_OFFSET);
     const int32_t zero = same && !f->book ? f->zero : 0;
     const int32_t book = !f->book ? 0
                          : same && f->book == group_book_e2m1 && f->zero == 16
@@ -304,9 +345,11 @@ int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct t
     }
     pthread_mutex_init(&j.lock, NULL);
     w->layout = j.layout = layout_of(&cuda->base, parts, n_parts);
-    j.code_bytes = (size_t)groups_chunks(w->cols) * GROUPS_CHUNK_BYTES;
-    j.scale_bytes = (size_t)groups_count(w->cols, view_groups(parts)->format.group) * TILE *
-                    sizeof(float) * (w->layout & GROUPS_OFFSET ? 2 : 1);
+    if (j.layout) {
+        j.code_bytes = (size_t)groups_chunks(j.layout, w->cols) * GROUPS_CHUNK_BYTES;
+        j.scale_bytes = (size_t)groups_count(j.layout, w->cols) * TILE * sizeof(float) *
+                        (j.layout & GROUPS_OFFSET ? 2 : 1);
+    }
     if (j.code_bytes + j.scale_bytes > CUDA_STAGING_BYTES) w->layout = j.layout = 0;
     int rc = w->layout ? keep(cuda, w, &j, err) : widen(cuda, w, &j, err);
     pthread_mutex_destroy(&j.lock);

@@ -1,8 +1,8 @@
-// linear with weights of few bits (groups.h has their layout). W's codes become integers of 16 bits in registers and are
+// linear with weights of few bits (groups.h has their layout). W's codes become numbers of 16 bits in registers and are
 // the A of m16n8k16 products, x is B; the sum of a group is multiplied by its scale in F32. So the products are exact
 // up to F32's sums, and the cost in registers is the same for 1 to 8 rows of x.
 //
-// Bytes: rows * cols / 2 and the scales. A block takes 16 rows of W, its 8 warps take chunks of 128 columns in turn; each
+// A block takes 16 rows of W, its 8 warps take chunks in turn; each
 // lane has four chunks under way. The warps' sums are added in order.
 #include "kernels/cuda/groups.cuh"
 #include "kernels/cuda/pdl.cuh"
@@ -24,7 +24,8 @@ struct groups_product {
 template <typename T, int NB, int KIND>
 __global__ void __launch_bounds__(THREADS)
     groups_kernel(const __grid_constant__ struct groups_product p) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    constexpr bool OFFSET = groups_with_offsets(KIND);
+    constexpr int CHUNK = groups_chunk_of(KIND), STEPS = CHUNK / 16;
     extern __shared__ float x_sums[]; // (n, units), OFFSET
     __shared__ float parts[WARPS][16][NB * 8];
     __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
@@ -34,15 +35,14 @@ __global__ void __launch_bounds__(THREADS)
     const int64_t tile = blockIdx.x;
     const uint4 *codes = m.codes + tile * m.chunks * (GROUPS_CHUNK_BYTES / 16) + lane;
     const float *scales = m.scales + tile * m.n_groups * (OFFSET ? 32 : 16);
-    const int unit = m.unit, steps = unit / 16, n_units = m.chunks * GROUPS_CHUNK / unit;
+    const int unit = m.unit, steps = unit / 16, n_units = m.chunks * CHUNK / unit;
     pdl_trigger();
     // Asked for before use: a chunk's codes to registers, its scales to L1.
     auto request = [&](uint4(&q)[2], int c) {
         if (c >= m.chunks) return;
         q[0] = __ldcs(codes + (int64_t)c * (GROUPS_CHUNK_BYTES / 16));
         q[1] = __ldcs(codes + (int64_t)c * (GROUPS_CHUNK_BYTES / 16) + 32);
-        const int first = c * GROUPS_CHUNK >> m.group_shift,
-                  floats = (GROUPS_CHUNK / unit) * (OFFSET ? 32 : 16);
+        const int first = c * CHUNK >> m.group_shift, floats = (CHUNK / unit) * (OFFSET ? 32 : 16);
         if (lane * 32 < floats)
             asm volatile("prefetch.global.L1 [%0];" ::"l"(
                 scales + (int64_t)first * (OFFSET ? 32 : 16) + lane * 32));
@@ -75,15 +75,15 @@ __global__ void __launch_bounds__(THREADS)
             float of_group[NB][4] = {};
             uint32_t top[4], bottom[4];
 #pragma unroll
-            for (int j = 0; j < 8; j++) {
+            for (int j = 0; j < STEPS; j++) {
                 if (j % 2 == 0) {
-                    code_pairs<T, KIND>(top, word_at(low, j / 2), constants, table);
-                    code_pairs<T, KIND>(bottom, word_at(high, j / 2), constants, table);
+                    code_pairs_at<T, KIND>(top, low, j / 2, constants, table);
+                    code_pairs_at<T, KIND>(bottom, high, j / 2, constants, table);
                 }
                 const int at_pair = j % 2 * 2;
                 const uint32_t a[4] = {top[at_pair], bottom[at_pair], top[at_pair + 1],
                                        bottom[at_pair + 1]};
-                const int k = c * GROUPS_CHUNK + 16 * j + 2 * t;
+                const int k = c * CHUNK + 16 * j + 2 * t;
 #pragma unroll
                 for (int b = 0; b < NB; b++) {
                     const int row = b * 8 + g;
@@ -94,8 +94,8 @@ __global__ void __launch_bounds__(THREADS)
                     mma(of_group[b], a, first_x, second_x, T());
                 }
                 if ((j + 1) & (steps - 1)) continue;
-                const int at = (c * GROUPS_CHUNK + 16 * j) >> m.group_shift,
-                          u = (c * 8 + j) >> m.unit_shift;
+                const int at = (c * CHUNK + 16 * j) >> m.group_shift,
+                          u = (c * STEPS + j) >> m.unit_shift;
                 const float *s = scales + (int64_t)at * (OFFSET ? 32 : 16);
                 float2 first, second; // of rows g and g + 8
                 if (OFFSET) {
@@ -141,11 +141,12 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// A thread for 32 codes of a row.
+// A thread for 16 bytes of a row's codes.
 template <typename T, int KIND>
 __global__ void __launch_bounds__(THREADS)
     groups_widen_kernel(T *dst, const __grid_constant__ struct groups_product p, int64_t n) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    constexpr bool OFFSET = groups_with_offsets(KIND);
+    constexpr int CHUNK = groups_chunk_of(KIND);
     __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
     const struct groups_matrix &m = p.w;
     if (KIND == GROUPS_BOOKS) fill_table<T>(table, m.book);
@@ -159,10 +160,10 @@ __global__ void __launch_bounds__(THREADS)
     const uint4 codes = m.codes[i];
     const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
 #pragma unroll
-    for (int j = 0; j < 8; j++) {
+    for (int j = 0; j < CHUNK / 16; j++) {
         uint32_t pairs[4];
-        code_pairs<T, KIND>(pairs, word_at(codes, j / 2), constants, table);
-        const int64_t first = chunk * GROUPS_CHUNK + 16 * j;
+        code_pairs_at<T, KIND>(pairs, codes, j / 2, constants, table);
+        const int64_t first = chunk * CHUNK + 16 * j;
         if (first >= p.cols) break;
         const float *s =
             m.scales + (tile * m.n_groups + (first >> m.group_shift)) * (OFFSET ? 32 : 16);
@@ -187,8 +188,8 @@ template <typename T, int NB, int KIND>
 void launch_rows(const struct groups_product &p, cudaStream_t stream) {
     auto kernel = groups_kernel<T, NB, KIND>;
     const size_t shared =
-        KIND == GROUPS_OFFSETS
-            ? (size_t)p.n * (size_t)(p.w.chunks * GROUPS_CHUNK / p.w.unit) * sizeof(float)
+        groups_with_offsets(KIND)
+            ? (size_t)p.n * (size_t)(p.w.chunks * groups_chunk_of(KIND) / p.w.unit) * sizeof(float)
             : 0;
     if (shared > 16384) cuda_allow_shared((const void *)kernel, shared);
     pdl_launch(kernel, dim3((unsigned)((p.rows + 15) / 16)), dim3(THREADS), shared, stream, p);

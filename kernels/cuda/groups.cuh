@@ -7,11 +7,26 @@
 namespace {
 
 enum groups_kind {
-    GROUPS_INTEGERS, // code - zero
-    GROUPS_OFFSETS,  // code; an offset for each group is added to the sum
-    GROUPS_NUMBERS,  // e2m1, twice the number
-    GROUPS_BOOKS,    // any 16 numbers
+    GROUPS_INTEGERS,     // code - zero
+    GROUPS_OFFSETS,      // code; an offset for each group is added to the sum
+    GROUPS_NUMBERS,      // e2m1, twice the number
+    GROUPS_BOOKS,        // any 16 numbers
+    GROUPS_WIDE,         // 8 bits: code
+    GROUPS_WIDE_OFFSETS, // 8 bits: code, and an offset for each group
 };
+__host__ __device__ constexpr bool groups_of_bytes(int kind) {
+    return kind == GROUPS_WIDE || kind == GROUPS_WIDE_OFFSETS;
+}
+__host__ __device__ constexpr bool groups_with_offsets(int kind) {
+    return kind == GROUPS_OFFSETS || kind == GROUPS_WIDE_OFFSETS;
+}
+// Columns of a chunk; how many times 32 that is.
+__host__ __device__ constexpr int groups_chunk_of(int kind) {
+    return groups_of_bytes(kind) ? 64 : 128;
+}
+__host__ __device__ constexpr int groups_words(int kind) {
+    return groups_chunk_of(kind) / 32;
+}
 
 struct groups_matrix {
     const uint4 *codes;
@@ -29,16 +44,17 @@ inline struct groups_matrix groups_matrix_by(int32_t layout, int32_t cols) {
     const bool offset = layout & GROUPS_OFFSET;
     m.group = layout & GROUPS_SIZE;
     m.zero = layout / GROUPS_ZERO;
-    m.chunks = groups_chunks(cols);
-    m.n_groups = groups_count(cols, m.group);
-    m.unit = m.group < GROUPS_CHUNK ? m.group : GROUPS_CHUNK;
+    m.chunks = groups_chunks(layout, cols);
+    m.n_groups = groups_count(layout, cols);
+    m.unit = m.group < groups_chunk(layout) ? m.group : groups_chunk(layout);
     while (16 << m.unit_shift < m.unit) m.unit_shift++;
     while (1 << m.group_shift < m.group) m.group_shift++;
-    m.chunk_scale = GROUPS_CHUNK / m.unit * (offset ? 2 : 1) * 16 * (int32_t)sizeof(float);
-    m.kind = layout & GROUPS_E2M1   ? GROUPS_NUMBERS
-             : layout & GROUPS_BOOK ? GROUPS_BOOKS
-             : offset               ? GROUPS_OFFSETS
-                                    : GROUPS_INTEGERS;
+    m.chunk_scale = groups_chunk(layout) / m.unit * (offset ? 2 : 1) * 16 * (int32_t)sizeof(float);
+    m.kind = layout & GROUPS_E2M1    ? GROUPS_NUMBERS
+             : layout & GROUPS_BOOK  ? GROUPS_BOOKS
+             : layout & GROUPS_BYTES ? (offset ? GROUPS_WIDE_OFFSETS : GROUPS_WIDE)
+             : offset                ? GROUPS_OFFSETS
+                                     : GROUPS_INTEGERS;
     return m;
 }
 
@@ -56,7 +72,7 @@ struct code_constants {
 };
 template <typename T> struct code_bits;
 template <> struct code_bits<__nv_bfloat16> {
-    // 128 + code, exactly; 2^127, which makes twice the number of e2m1's bits
+    // 128 + code, exactly (of 8 bits by byte_pair); 2^127, which makes twice the number of e2m1's bits
     static constexpr uint32_t above = 0x43004300u, factor = 0x7f007f00u;
     static constexpr float base = 128.0f;
 };
@@ -123,6 +139,32 @@ __device__ __forceinline__ void code_pairs(uint32_t (&v)[4], uint32_t word,
     }
 }
 
+// Two signed bytes, the low ones of the halves of `word`, as two T. bf16: 128 and seven bits, less 128 or, where the eighth
+// is set, 256. f16: 1,024 + 128 + code, less that.
+__device__ __forceinline__ uint32_t byte_pair(uint32_t word, uint32_t above, __nv_bfloat16 t) {
+    return minus((word & 0x007f007fu) | above, (word & 0x00800080u) | above, t);
+}
+__device__ __forceinline__ uint32_t byte_pair(uint32_t word, uint32_t above, __half t) {
+    return minus((word & 0x00ff00ffu) ^ (above | 0x00800080u), above | 0x00800080u, t);
+}
+
+// 32 columns, block `i` of a lane's 16 bytes of codes, as code_pairs.
+template <typename T, int KIND>
+__device__ __forceinline__ void code_pairs_at(uint32_t (&v)[4], const uint4 &codes, int i,
+                                              const struct code_constants &c,
+                                              const uint32_t *table) {
+    if constexpr (groups_of_bytes(KIND)) {
+#pragma unroll
+        for (int m = 0; m < 2; m++) {
+            const uint32_t word = word_at(codes, 2 * i + m);
+            v[2 * m] = byte_pair(word, c.above, T());
+            v[2 * m + 1] = byte_pair(word >> 8, c.above, T());
+        }
+    } else {
+        code_pairs<T, KIND>(v, word_at(codes, i), c, table);
+    }
+}
+
 template <typename T>
 __device__ __forceinline__ void fill_table(uint32_t *table, const float *book) {
     for (int i = (int)threadIdx.x; i < 256; i += (int)blockDim.x)
@@ -139,6 +181,12 @@ __device__ __forceinline__ void fill_table(uint32_t *table, const float *book) {
             __VA_ARGS__;                                                                           \
         } else if ((kind_) == GROUPS_OFFSETS) {                                                    \
             constexpr int KIND = GROUPS_OFFSETS;                                                   \
+            __VA_ARGS__;                                                                           \
+        } else if ((kind_) == GROUPS_WIDE) {                                                       \
+            constexpr int KIND = GROUPS_WIDE;                                                      \
+            __VA_ARGS__;                                                                           \
+        } else if ((kind_) == GROUPS_WIDE_OFFSETS) {                                               \
+            constexpr int KIND = GROUPS_WIDE_OFFSETS;                                              \
             __VA_ARGS__;                                                                           \
         } else {                                                                                   \
             constexpr int KIND = GROUPS_NUMBERS;                                                   \

@@ -1,10 +1,12 @@
-// Weights of few bits on the device (kernels/groups.h): 4-bit codes in the order of the tensor cores' products.
+// Weights of few bits on the device (kernels/groups.h): codes of 4 bits, or of 8 where a format has more than 4, in the order
+// of the tensor cores' products.
 //
-//   tile: 16 rows; chunk: 128 columns of a tile, 1,024 bytes
+//   tile: 16 rows; chunk: 128 columns of a tile, of 8 bits 64: 1,024 bytes
 //   chunk: [rows 0-7, rows 8-15][lane][16 bytes]; lane = row % 8 * 4 + t
-//   a lane's 16 bytes: codes of columns 16 j + 8 h + 2 t + i, j 0 .. 7, h and i 0 or 1; a 32-bit word has those of
-//   j = 2 w, 2 w + 1
-//   a word: pair m = j % 2 * 2 + h has nibbles m and m + 4, with a book 2 m and 2 m + 1. Of e2m1, half i of the word has
+//   a lane's 16 bytes: codes of columns 16 j + 8 h + 2 t + i, j 0 .. 7 (0 .. 3), h and i 0 or 1
+//   8 bits: word j has signed bytes, from the lowest on (h, i) = (0, 0), (1, 0), (0, 1), (1, 1)
+//   4 bits: word w has those of j = 2 w, 2 w + 1:
+//   pair m = j % 2 * 2 + h has nibbles m and m + 4, with a book 2 m and 2 m + 1. Of e2m1, half i of the word has
 //   the sign and the other three bits of pair 0 in bits 15, 8 .. 6, of 1 in 12, 5 .. 3, of 2 in 9, 2 .. 0, of 3 in 14,
 //   13, 11, 10: they become bf16's bits by few shifts (groups.cuh)
 //
@@ -20,27 +22,33 @@ extern "C" {
 
 enum {
     GROUPS_HEAD = 256,
-    GROUPS_CHUNK = 128,        // columns
     GROUPS_CHUNK_BYTES = 1024, // of a tile of 16 rows
+    GROUPS_CHUNK_MOST = 128,   // columns
     // struct weight's layout: columns of a group, then
     GROUPS_SIZE = 511,
     GROUPS_OFFSET = 512,
     GROUPS_BOOK = 1024,
     GROUPS_E2M1 = 2048,
+    GROUPS_BYTES = 4096, // codes of 8 bits
     GROUPS_ZERO = 65536, // times the zero
 };
 
-static inline int32_t groups_chunks(int32_t cols) {
-    return (cols + GROUPS_CHUNK - 1) / GROUPS_CHUNK;
+// Columns of a chunk, and how many chunks a row has.
+static inline int32_t groups_chunk(int32_t layout) {
+    return layout & GROUPS_BYTES ? GROUPS_CHUNK_MOST / 2 : GROUPS_CHUNK_MOST;
 }
-static inline int32_t groups_count(int32_t cols, int32_t group) {
-    return (groups_chunks(cols) * GROUPS_CHUNK + group - 1) / group;
+static inline int32_t groups_chunks(int32_t layout, int32_t cols) {
+    return (cols + groups_chunk(layout) - 1) / groups_chunk(layout);
 }
-
-// A row of x in the order of the codes is as long as whole chunks, and a lane finds its columns of a chunk side by side:
+// A row of x in the order of the codes is as long as whole times 128 columns, of which a lane finds its own side by side:
 // element 32 t + 4 j + 2 h + i is column 16 j + 8 h + 2 t + i.
 static inline int32_t groups_pitch(int32_t cols) {
-    return groups_chunks(cols) * GROUPS_CHUNK;
+    return (cols + GROUPS_CHUNK_MOST - 1) / GROUPS_CHUNK_MOST * GROUPS_CHUNK_MOST;
+}
+// Groups of so many columns; what no column fills has scale 0.
+static inline int32_t groups_count(int32_t layout, int32_t cols) {
+    const int32_t group = layout & GROUPS_SIZE;
+    return (groups_pitch(cols) + group - 1) / group;
 }
 
 // a->w_dtype is DTYPE_U8 and a->ld the layout, in all of these.

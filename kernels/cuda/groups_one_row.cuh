@@ -1,5 +1,6 @@
 // One row of x times weights of few bits, by blocks that stay (groups_stay.cu, experts_groups_stay.cu): x in shared memory,
-// and a step of a warp, 256 columns of a tile of 16 rows or of two such tiles.
+// and a step of a warp, 256 columns of a tile of 16 rows or of two such tiles. A step's codes come in one piece, of 8 bits in
+// two.
 //
 // W is A of the tensor cores' products. Not bytes but instructions are the bound (README.md, "Weights of few bits"):
 //   integer codes   multiplied as integers by the digits of x (groups_digits.cuh): one logical operation for four codes
@@ -31,13 +32,16 @@ template <typename T> struct e2m1_codes {
     }
 };
 
-constexpr int STEP = 2;                               // chunks
-constexpr int STEP_COLUMNS = STEP * GROUPS_CHUNK;     //
-constexpr int STEP_CODES = STEP * GROUPS_CHUNK_BYTES; // of a tile
+constexpr int STEP_COLUMNS = 256;
+constexpr int PIECE = 2;                                                // chunks
+constexpr int PIECE_CODES = PIECE * GROUPS_CHUNK_BYTES;                 // of a tile
+template <int KIND> __host__ __device__ constexpr int groups_pieces() { // of a step
+    return STEP_COLUMNS / (PIECE * groups_chunk_of(KIND));
+}
 
 template <int KIND>
 __host__ __device__ constexpr int groups_scale_row() { // bytes of a tile's and group's scales
-    return 16 * (KIND == GROUPS_OFFSETS ? 8 : 4);
+    return 16 * (groups_with_offsets(KIND) ? 8 : 4);
 }
 constexpr int NUMBERS_ZEROS = STEP_COLUMNS * 2; // where 16 bytes of zeros lie behind a step's x
 template <int KIND> __host__ __device__ constexpr int groups_x_step() { // bytes of a step's x
@@ -47,16 +51,20 @@ template <int KIND> __host__ __device__ constexpr int groups_x_step() { // bytes
 
 // A matrix in steps.
 struct groups_steps {
-    int32_t chunks, steps;
-    int32_t unit_shift;  // columns that share a scale within a step: 16 << unit_shift
-    int32_t scale_bytes; // of a tile and step
+    int32_t chunks, pieces, steps;
+    int32_t unit_shift;  // columns that share a scale within a piece: 16 << unit_shift
+    int32_t scale_bytes; // of a tile and piece
     float zero;          // of all codes
 };
 template <int KIND> struct groups_steps groups_steps_of(const struct groups_matrix &w) {
-    const int unit = w.group < STEP_COLUMNS ? w.group : STEP_COLUMNS;
-    struct groups_steps m = {w.chunks, (w.chunks + STEP - 1) / STEP, 0, 0, (float)w.zero};
+    constexpr int columns = PIECE * groups_chunk_of(KIND);
+    const int unit = w.group < columns ? w.group : columns;
+    struct groups_steps m = {};
+    m.chunks = w.chunks, m.zero = (float)w.zero;
+    m.pieces = (w.chunks + PIECE - 1) / PIECE;
+    m.steps = (m.pieces + groups_pieces<KIND>() - 1) / groups_pieces<KIND>();
     while (16 << m.unit_shift < unit) m.unit_shift++;
-    m.scale_bytes = STEP_COLUMNS / unit * groups_scale_row<KIND>();
+    m.scale_bytes = columns / unit * groups_scale_row<KIND>();
     return m;
 }
 // A row of x in shared memory, zeros behind its last column: bytes of its columns, and of what its units have in common.
@@ -82,19 +90,20 @@ __device__ __forceinline__ void put_steps(char *x_here, struct digits_unit *unit
         for (int step = first; step < m.steps; step += stride) {
             const uint4 raw = load(step * 32 + lane);
             char *here = x_here + step * groups_x_step<KIND>();
-            char *to = here + lane / 16 * (GROUPS_CHUNK * 2) + lane % 16 / 2 * 8 + lane % 2 * 4;
+            char *to = here + lane / 16 * (128 * 2) + lane % 16 / 2 * 8 + lane % 2 * 4;
             if (lane == 0) *(uint4 *)(here + NUMBERS_ZEROS) = make_uint4(0, 0, 0, 0);
 #pragma unroll
             for (int t = 0; t < 4; t++) {
                 uint32_t word = word_at(raw, t);
                 if (e2m1_codes<T>::x_factor != 1.0f) word = multiplied(word, factor, T());
-                *(uint32_t *)(to + t * (GROUPS_CHUNK * 2 / 4)) = word;
+                *(uint32_t *)(to + t * (128 * 2 / 4)) = word;
             }
         }
     } else {
         // Half a warp has a step: 16 columns a lane. All that a lane reads is on its way at once.
         constexpr int AT_ONCE = 4;
-        const int v = digits_vector();
+        constexpr bool BYTES = groups_of_bytes(KIND);
+        const int v = digits_vector<BYTES>();
         for (int begin = first + lane / 16 * stride; begin - lane / 16 * stride < m.steps;
              begin += AT_ONCE * 2 * stride) {
             uint4 even[AT_ONCE], odd[AT_ONCE];
@@ -102,46 +111,49 @@ __device__ __forceinline__ void put_steps(char *x_here, struct digits_unit *unit
             for (int i = 0; i < AT_ONCE; i++) {
                 const int step = begin + i * 2 * stride;
                 even[i] = odd[i] = make_uint4(0, 0, 0, 0);
-                if (step < m.steps) even[i] = load(step * 32 + v), odd[i] = load(step * 32 + v + 2);
+                if (step >= m.steps) continue;
+                even[i] = load(step * 32 + v);
+                odd[i] = load(step * 32 + v + digits_next(BYTES));
             }
 #pragma unroll
             for (int i = 0; i < AT_ONCE; i++) {
                 const int step = begin + i * 2 * stride;
                 if (step - lane / 16 * stride >= m.steps) break; // the whole warp
-                put_digits<T, KIND == GROUPS_OFFSETS>(x_here + step * groups_x_step<KIND>(),
-                                                      units + step * (16 >> m.unit_shift), even[i],
-                                                      odd[i], m.unit_shift, m.zero, step < m.steps);
+                put_digits<T, groups_with_offsets(KIND), BYTES>(
+                    x_here + step * groups_x_step<KIND>(), units + step * (16 >> m.unit_shift),
+                    even[i], odd[i], m.unit_shift, m.zero, step < m.steps);
             }
         }
     }
 }
 
 #ifdef PARLEY_SM90A
-// By one lane: TILES tiles' codes and scales of a step of which `left` chunks exist, to `to`.
+// By one lane: TILES tiles' codes and scales of a piece of which `left` chunks exist, to `to`.
 template <int KIND, int TILES>
-__device__ __forceinline__ void request_step(uint32_t to, uint32_t bar,
-                                             const char *const (&codes)[TILES],
-                                             const char *const (&scales)[TILES], int left,
-                                             const struct groups_steps &m) {
-    const int code_bytes = left > 1 ? STEP_CODES : STEP_CODES / 2,
-              scale_bytes =
-                  left > 1 ? m.scale_bytes : max(m.scale_bytes / 2, groups_scale_row<KIND>());
+__device__ __forceinline__ void request_piece(uint32_t to, uint32_t bar,
+                                              const char *const (&codes)[TILES],
+                                              const char *const (&scales)[TILES], int left,
+                                              const struct groups_steps &m) {
+    const int code_bytes = left > 1 ? PIECE_CODES : PIECE_CODES / 2,
+              scale_bytes = groups_of_bytes(KIND) || left > 1
+                                ? m.scale_bytes
+                                : max(m.scale_bytes / 2, groups_scale_row<KIND>());
     mbarrier_expect(bar, TILES * (code_bytes + scale_bytes));
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
-        tma_load_bytes(to + (uint32_t)(i * STEP_CODES), codes[i], code_bytes, bar, READ_ONCE);
-        tma_load_bytes(to + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes), scales[i],
+        tma_load_bytes(to + (uint32_t)(i * PIECE_CODES), codes[i], code_bytes, bar, READ_ONCE);
+        tma_load_bytes(to + (uint32_t)(TILES * PIECE_CODES + i * m.scale_bytes), scales[i],
                        scale_bytes, bar, READ_ONCE);
     }
 }
 
-// By a warp: a lane's codes of chunk `part` of the tiles of a step, of rows g and of rows g + 8.
+// By a warp: a lane's codes of chunk `part` of the tiles of a piece, of rows g and of rows g + 8.
 template <int TILES>
 __device__ __forceinline__ void load_codes(uint4 (&top)[TILES], uint4 (&bottom)[TILES],
                                            uint32_t from, int part) {
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
-        const uint32_t here = from + (uint32_t)(i * STEP_CODES + part * GROUPS_CHUNK_BYTES +
+        const uint32_t here = from + (uint32_t)(i * PIECE_CODES + part * GROUPS_CHUNK_BYTES +
                                                 (int)threadIdx.x % 32 * 16);
         top[i] = load_shared(here), bottom[i] = load_shared(here + 512);
     }
@@ -157,11 +169,11 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
     constexpr int row = groups_scale_row<GROUPS_NUMBERS>();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4, shift = m.unit_shift;
     const char *x_step = x_here + step * groups_x_step<GROUPS_NUMBERS>();
-    const int chunks = min(STEP, m.chunks - step * STEP); // that exist
+    const int chunks = min(PIECE, m.chunks - step * PIECE); // that exist
     float of_units[TILES][2][4] =
         {}; // two of each, so that a product need not wait for the one before
 #pragma unroll
-    for (int part = 0; part < STEP; part++) {
+    for (int part = 0; part < PIECE; part++) {
         if (part == chunks) break;
         uint4 top[TILES], bottom[TILES];
         load_codes<TILES>(top, bottom, from, part);
@@ -170,10 +182,10 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
             const int step16 = part * 8 + 2 * word;
             const bool first_mine = g == (step16 >> shift) % 8,
                        second_mine = g == ((step16 + 1) >> shift) % 8;
-            uint4 x = *(const uint4 *)(x_step + (first_mine || second_mine
-                                                     ? part * (GROUPS_CHUNK * 2) +
-                                                           t * (GROUPS_CHUNK * 2 / 4) + word * 16
-                                                     : NUMBERS_ZEROS));
+            uint4 x =
+                *(const uint4 *)(x_step + (first_mine || second_mine
+                                               ? part * (128 * 2) + t * (128 * 2 / 4) + word * 16
+                                               : NUMBERS_ZEROS));
             if (shift == 0) { // units of 16 columns
                 if (!first_mine) x.x = x.y = 0;
                 if (!second_mine) x.z = x.w = 0;
@@ -197,7 +209,7 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
         for (int i = 0; i < TILES; i++) {
             float(&of)[2][4] = of_units[i];
             const uint32_t scales =
-                from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes + g * 4 +
+                from + (uint32_t)(TILES * PIECE_CODES + i * m.scale_bytes + g * 4 +
                                   ((shift > 0 ? 0 : part * 8) + 2 * t) * row);
 #pragma unroll
             for (int u = 0; u < 2; u++)
@@ -213,23 +225,23 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
     }
 }
 
-// Ends units of step `step` of the tiles, u of this lane: their sums times its scale go to the rows' sums.
-template <int KIND, int TILES>
-__device__ __forceinline__ void end_units(float (&sum)[TILES][2],
-                                          struct digits_sums (&of_unit)[TILES], uint32_t from,
-                                          const struct digits_unit *units, int step, int u,
-                                          const struct groups_steps &m) {
+// Ends units of a piece of the tiles, u of this lane: their sums times its scale go to the rows' sums. units: of the
+// piece's x. end(i, r): tile i's sum, of row g (r 0) or g + 8.
+template <int KIND, int TILES, typename End>
+__device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t from,
+                                          const struct digits_unit *units, int u,
+                                          const struct groups_steps &m, End end) {
     constexpr int row = groups_scale_row<KIND>();
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
-    const float2 of = units[(step * 16 >> m.unit_shift) + u].of[t % 2];
+    const float2 of = units[u].of[t % 2];
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
         const uint32_t at =
-            from + (uint32_t)(TILES * STEP_CODES + i * m.scale_bytes + u * row + g * (row / 16));
+            from + (uint32_t)(TILES * PIECE_CODES + i * m.scale_bytes + u * row + g * (row / 16));
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const float of_codes = of_unit[i].end(r);
-            if (KIND == GROUPS_OFFSETS) {
+            const float of_codes = end(i, r);
+            if (groups_with_offsets(KIND)) {
                 const float2 scale = load_shared_pair(at + r * 64);
                 sum[i][r] = fmaf(scale.y, of.y, fmaf(scale.x, of_codes * of.x, sum[i][r]));
             } else {
@@ -240,7 +252,7 @@ __device__ __forceinline__ void end_units(float (&sum)[TILES][2],
     }
 }
 
-// By a warp, as groups_step: integer codes. WIDE: units of a chunk or more. Else columns 0 to 3 of B are an even unit's digits
+// By a warp, as groups_piece: integer codes. WIDE: units of a chunk or more. Else columns 0 to 3 of B are an even unit's digits
 // and 4 to 7 the next one's: lanes t 0 and 1 end with the one, t 2 and 3 with the other.
 template <int KIND, int TILES, bool WIDE>
 __device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t from,
@@ -249,10 +261,12 @@ __device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t fro
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
     const char *digit = x_here + step * groups_x_step<KIND>() + min(g % 4, 2) * 64 + t * 16;
     const bool words = m.unit_shift == 1; // units of 32 columns, else of 64
+    units += step * 16 >> m.unit_shift;
     struct digits_sums of_unit[TILES];
+    auto end = [&](int i, int r) { return of_unit[i].end(r); };
 #pragma unroll
-    for (int part = 0; part < STEP; part++) {
-        const int chunk = step * STEP + part;
+    for (int part = 0; part < PIECE; part++) {
+        const int chunk = step * PIECE + part;
         if (part && chunk == m.chunks) break;
         uint4 top[TILES], bottom[TILES];
         load_codes<TILES>(top, bottom, from, part);
@@ -268,27 +282,74 @@ __device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t fro
                 of_unit[i].add(word_at(top[i], half * 2), word_at(bottom[i], half * 2),
                                word_at(top[i], half * 2 + 1), word_at(bottom[i], half * 2 + 1), x);
             if (!WIDE && (words || half))
-                end_units<KIND, TILES>(sum, of_unit, from, units, step,
-                                       (words ? part * 4 + half * 2 : part * 2) + t / 2, m);
+                end_units<KIND, TILES>(sum, from, units,
+                                       (words ? part * 4 + half * 2 : part * 2) + t / 2, m, end);
         }
         // A wide unit ends with its last column, and with the last chunk.
         if (WIDE && (part || m.unit_shift == 3 || chunk + 1 == m.chunks))
-            end_units<KIND, TILES>(sum, of_unit, from, units, step, m.unit_shift == 3 ? part : 0,
-                                   m);
+            end_units<KIND, TILES>(sum, from, units, m.unit_shift == 3 ? part : 0, m, end);
     }
 }
 
-// By a warp: adds step `step` of the tiles that request_step left at `from` to this lane's part of their rows g and g + 8.
-template <typename T, int KIND, int TILES>
-__device__ __forceinline__ void groups_step(float (&sum)[TILES][2], uint32_t from,
+// The same of codes of 8 bits, of piece `piece`. WIDE: units of all its 128 columns.
+template <int KIND, int TILES, bool WIDE>
+__device__ __forceinline__ void bytes_piece(float (&sum)[TILES][2], uint32_t from,
                                             const char *x_here, const struct digits_unit *units,
-                                            int step, const struct groups_steps &m) {
-    if constexpr (KIND == GROUPS_NUMBERS)
-        numbers_step<T, TILES>(sum, from, x_here, step, m);
-    else if (m.unit_shift >= 3)
-        digits_step<KIND, TILES, true>(sum, from, x_here, units, step, m);
-    else
-        digits_step<KIND, TILES, false>(sum, from, x_here, units, step, m);
+                                            int piece, const struct groups_steps &m) {
+    const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4, shift = m.unit_shift;
+    const char *digit = x_here + piece / 2 * groups_x_step<KIND>() +
+                        piece % 2 * PIECE * DIGITS_BYTES + min(g % 4, 2) * 64 + t * 16;
+    units += piece * 8 >> shift;
+    struct byte_sums of_unit[TILES];
+    auto end = [&](int i, int r) { return of_unit[i].end(r); };
+#pragma unroll
+    for (int part = 0; part < PIECE; part++) {
+        const bool last = part == 1 || piece * PIECE + 1 == m.chunks;
+        uint4 top[TILES], bottom[TILES];
+        load_codes<TILES>(top, bottom, from, part);
+        uint4 x = *(const uint4 *)(digit + part * DIGITS_BYTES);
+        if constexpr (!WIDE) {
+            const bool odd = g >= 4; // of units
+            if (odd != (bool)(shift == 2 && part)) x.x = 0;
+            if (odd != (bool)(shift == 2 ? part : shift == 0)) x.y = 0;
+            if (odd != (bool)(shift == 2 ? part : shift == 1)) x.z = 0;
+            if (odd != (bool)(shift == 2 ? part : 1)) x.w = 0;
+        }
+#pragma unroll
+        for (int i = 0; i < TILES; i++) of_unit[i].add(top[i], bottom[i], x);
+        if (!WIDE && shift == 0) { // of 16 columns: one pair in `low`, one in `high`
+            end_units<KIND, TILES>(sum, from, units, part * 4 + t / 2, m, [&](int i, int r) {
+                return of_unit[i].end_of(of_unit[i].low, r);
+            });
+            end_units<KIND, TILES>(sum, from, units, part * 4 + 2 + t / 2, m, [&](int i, int r) {
+                return of_unit[i].end_of(of_unit[i].high, r);
+            });
+        } else if (!WIDE && shift == 1) {
+            end_units<KIND, TILES>(sum, from, units, part * 2 + t / 2, m, end);
+        } else if (last) {
+            end_units<KIND, TILES>(sum, from, units, WIDE ? 0 : t / 2, m, end);
+        }
+        if (last) break;
+    }
+}
+
+// By a warp: adds piece `piece` of the tiles that request_piece left at `from` to this lane's part of their rows g and g + 8.
+template <typename T, int KIND, int TILES>
+__device__ __forceinline__ void groups_piece(float (&sum)[TILES][2], uint32_t from,
+                                             const char *x_here, const struct digits_unit *units,
+                                             int piece, const struct groups_steps &m) {
+    if constexpr (KIND == GROUPS_NUMBERS) {
+        numbers_step<T, TILES>(sum, from, x_here, piece, m);
+    } else if constexpr (groups_of_bytes(KIND)) {
+        if (m.unit_shift >= 3)
+            bytes_piece<KIND, TILES, true>(sum, from, x_here, units, piece, m);
+        else
+            bytes_piece<KIND, TILES, false>(sum, from, x_here, units, piece, m);
+    } else if (m.unit_shift >= 3) {
+        digits_step<KIND, TILES, true>(sum, from, x_here, units, piece, m);
+    } else {
+        digits_step<KIND, TILES, false>(sum, from, x_here, units, piece, m);
+    }
 }
 // By all lanes: the row's sum from their parts, of use in lanes t 0.
 template <typename T, int KIND>

@@ -29,7 +29,7 @@ struct groups_stay {
 
 // A row's norm with norm_row's arithmetic, where half a warp has a step of x: a lane's two vectors of 8 columns are those of
 // put_digits. So x need not go through shared memory.
-struct step_norm {
+template <bool BYTES> struct step_norm {
     float weight[NORM_VECTORS][8], bias[NORM_VECTORS][8];
     int vector[NORM_VECTORS], n; // 8 columns each; of the row
     int step;
@@ -38,7 +38,7 @@ struct step_norm {
         step = (int)threadIdx.x / 32 + (int)threadIdx.x % 32 / 16 * WARPS;
 #pragma unroll
         for (int i = 0; i < NORM_VECTORS; i++) {
-            vector[i] = step * 32 + digits_vector() + 2 * i;
+            vector[i] = step * 32 + digits_vector<BYTES>() + digits_next(BYTES) * i;
             if (!wanted || vector[i] >= n) continue;
             load_eight(weight[i], a.norm_weight + vector[i] * 8);
             if (a.norm_bias) load_eight(bias[i], a.norm_bias + vector[i] * 8);
@@ -51,11 +51,12 @@ struct step_norm {
         for (int i = 0; i < NORM_VECTORS; i++) {
             if (vector[i] >= n) part[i] = 0.0f;
 #pragma unroll
-            for (int other = 8; other > 1; other /= 2) // vectors 16, 8, 4 apart
+            for (int other = 8; other > (BYTES ? 0 : 1);
+                 other /= 2) // vectors 16, 8, 4 (and 2) apart
                 part[i] += __shfl_xor_sync(0xffffffffu, part[i], other);
         }
-        float sum = part[0] + part[1]; // 2 apart
-        sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        float sum = part[0] + part[1]; // 2 apart, or 1
+        if (!BYTES) sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         if (lane % 16 == 0) parts[step] = sum;
         barrier_of_eight();
         return warp_sum(lane < (n + 31) / 32 ? parts[lane] : 0.0f);
@@ -152,14 +153,17 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     }
 
     const struct groups_steps &m = j.m;
-    const int n_steps = (m.steps - warp + WARPS - 1) / WARPS; // this warp's, for an item
+    constexpr int PIECES = groups_pieces<KIND>();
+    // This warp's pieces of an item: of steps `warp`, warp + WARPS ...
+    const int n_pieces = (m.steps - warp + WARPS - 1) / WARPS * PIECES -
+                         (PIECES * m.steps > m.pieces && (m.steps - 1) % WARPS == warp);
     const uint32_t queue = shared_address(shared) + (uint32_t)(warp * j.stages * j.stage_bytes);
     const uint32_t bars = shared_address(shared + j.bars) + (uint32_t)(warp * j.stages * 8);
     if (lane < j.stages) mbarrier_init(bars + (uint32_t)(lane * 8), 1);
     mbarrier_init_done();
     __syncwarp();
-    // What is requested next: step `step_asked` of item `asked`, at these addresses.
-    int step_asked = 0, asked = (int)blockIdx.x;
+    // What is requested next: piece `piece_asked` of item `asked`, at these addresses.
+    int piece_asked = 0, asked = (int)blockIdx.x;
     uint32_t n_asked = 0; // items before it
     bool inside = true;   // it exists
     const char *codes[TILES], *scales[TILES];
@@ -168,33 +172,36 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int i = 0; i < TILES; i++) {
             const int64_t tile =
                 asked + i * (a.rows / 32); // gated: of 16 gates, and of the rows that go with them
-            codes[i] = (const char *)w.codes + (tile * w.chunks + warp * STEP) * GROUPS_CHUNK_BYTES;
+            codes[i] = (const char *)w.codes + tile * w.chunks * GROUPS_CHUNK_BYTES +
+                       warp * PIECES * PIECE_CODES;
             scales[i] = (const char *)w.scales + tile * w.n_groups * groups_scale_row<KIND>() +
-                        warp * m.scale_bytes;
+                        warp * PIECES * m.scale_bytes;
         }
     };
     find();
     auto request = [&](int stage) {
-        if (n_steps == 0) return; // few columns: others have the item's steps
-        if (step_asked == n_steps) {
+        if (n_pieces == 0) return; // few columns: others have the item's steps
+        if (piece_asked == n_pieces) {
             const int next = inside ? item_of(known, ++n_asked) : asked;
             inside = inside && next < j.items.n;
             if (inside) asked = next;
-            step_asked = 0;
+            piece_asked = 0;
             find();
         }
-        const int left = w.chunks - (warp + step_asked * WARPS) * STEP;
-        step_asked++;
+        const int piece = (warp + piece_asked / PIECES * WARPS) * PIECES + piece_asked % PIECES;
+        const int left = w.chunks - piece * PIECE;
+        piece_asked++;
         if (!inside || lane != 0) return;
-        request_step<KIND, TILES>(queue + (uint32_t)(stage * j.stage_bytes),
-                                  bars + (uint32_t)(stage * 8), codes, scales, left, m);
+        request_piece<KIND, TILES>(queue + (uint32_t)(stage * j.stage_bytes),
+                                   bars + (uint32_t)(stage * 8), codes, scales, left, m);
+        const int on = piece_asked % PIECES ? 1 : (WARPS - 1) * PIECES + 1; // pieces
 #pragma unroll
         for (int i = 0; i < TILES; i++)
-            codes[i] += WARPS * STEP_CODES, scales[i] += WARPS * m.scale_bytes;
+            codes[i] += on * PIECE_CODES, scales[i] += on * m.scale_bytes;
     };
     // The norm's weights are asked for first: behind a queue's requests they would come last.
-    constexpr bool DIGITS = KIND != GROUPS_NUMBERS;
-    const struct step_norm norm(a, DIGITS && NORMED);
+    constexpr bool DIGITS = KIND != GROUPS_NUMBERS, BYTES = groups_of_bytes(KIND);
+    const struct step_norm<BYTES> norm(a, DIGITS && NORMED);
     for (int stage = 0; stage < j.stages; stage++) request(stage);
 
     // Each warp writes to shared memory only those steps of x that it multiplies itself: integer codes' digits two steps at
@@ -205,7 +212,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     auto load_two = [&](int step) {
 #pragma unroll
         for (int i = 0; i < NORM_VECTORS; i++) {
-            const int v = (step + half) * 32 + digits_vector() + 2 * i;
+            const int v = (step + half) * 32 + digits_vector<BYTES>() + digits_next(BYTES) * i;
             raw[i] =
                 v < a.cols / 8 ? *(const uint4 *)((const T *)a.x + v * 8) : make_uint4(0, 0, 0, 0);
         }
@@ -213,7 +220,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     if constexpr (DIGITS && NORMED) {
         __shared__ float parts[2][2 * WARPS];
         pdl_wait();
-        norm.run<T>(raw, a, parts);
+        norm.template run<T>(raw, a, parts);
     } else if constexpr (DIGITS) {
         pdl_wait();
         load_two(warp);
@@ -247,19 +254,22 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
         for (int step = warp; step < m.steps; step += WARPS) {
             if (DIGITS && two) {
                 const int mine = step + half;
-                put_digits<T, KIND == GROUPS_OFFSETS>(x_here + mine * groups_x_step<KIND>(),
-                                                      units + mine * (16 >> m.unit_shift), raw[0],
-                                                      raw[1], m.unit_shift, m.zero, mine < m.steps);
+                put_digits<T, groups_with_offsets(KIND), BYTES>(
+                    x_here + mine * groups_x_step<KIND>(), units + mine * (16 >> m.unit_shift),
+                    raw[0], raw[1], m.unit_shift, m.zero, mine < m.steps);
                 __syncwarp();
                 if (!NORMED && step + 2 * WARPS < m.steps) load_two(step + 2 * WARPS);
             }
             two = c == 0 && !two;
-            ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
-            const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
-            groups_step<T, KIND, TILES>(sum, from, x_here, units, step, m);
-            __syncwarp(); // all lanes have read
-            request(stage);
-            if (++stage == j.stages) stage = 0, phase ^= 1;
+#pragma unroll 1
+            for (int piece = step * PIECES; piece < min((step + 1) * PIECES, m.pieces); piece++) {
+                ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
+                const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
+                groups_piece<T, KIND, TILES>(sum, from, x_here, units, piece, m);
+                __syncwarp(); // all lanes have read
+                request(stage);
+                if (++stage == j.stages) stage = 0, phase ^= 1;
+            }
         }
         if (c >= BUFFERS) mbarrier_wait(EMPTY + (int)(c % BUFFERS));
         float *here = sums + (int)(c % BUFFERS) * sum_floats + warp * TILES * 16;
@@ -287,9 +297,10 @@ int launch_stay(struct groups_stay j, cudaStream_t stream) {
     const int own = max(x_row, sum_bytes);
     const int rest = x_bytes + own + groups_units_bytes<KIND>(j.m);
     const int room = min(device.shared_per_multiprocessor / BLOCKS - 2048, device.shared_per_block);
-    j.stage_bytes = TILES * (STEP_CODES + j.m.scale_bytes);
+    j.stage_bytes = TILES * (PIECE_CODES + j.m.scale_bytes);
     // A queue reaches at most two items ahead (gemv_items.cuh).
-    const int fewest = max(j.m.steps / WARPS, 1); // steps of a warp that has any
+    const int fewest =
+        max(j.m.steps / WARPS * groups_pieces<KIND>(), 1); // pieces of a warp that has any
     j.stages = min(min(STAGES, 2 * fewest), (room - rest) / (WARPS * (j.stage_bytes + 8)));
     if (j.stages < 2) return CUDA_UNSUPPORTED;
     j.bars = j.stages * WARPS * j.stage_bytes;
@@ -325,7 +336,8 @@ int cuda_groups_stay(const struct cuda_linear *a, uint32_t *ticket, cudaStream_t
     j.w = groups_matrix_of(a);
     j.items = {(a->rows / (gated ? 2 : 1) + 15) / 16, ticket};
     if (!hopper_here() || j.w.kind == GROUPS_BOOKS ||
-        (j.w.kind != GROUPS_NUMBERS && j.w.group < 32) || j.w.chunks < WARPS)
+        ((j.w.kind == GROUPS_INTEGERS || j.w.kind == GROUPS_OFFSETS) && j.w.group < 32) ||
+        j.w.chunks < WARPS)
         return CUDA_UNSUPPORTED;
     if (a->dtype == DTYPE_BF16)
         GROUPS_KINDS(j.w.kind, return (launch_kind<__nv_bfloat16, KIND>(j, stream)));

@@ -1,7 +1,7 @@
 // linear for up to 64 rows of x and weights of few bits (groups.h). sm_90a.
 //
 // As linear_stream.cu, and in its order of sums: a block takes 128 rows of W and a part of K, the parts of one tile are a
-// cluster. One warp asks for chunks of 128 columns: codes and scales of W as they lie in memory, and x, each by a tensor map (a
+// cluster. One warp asks for chunks (128 columns, of 8 bits 64): codes and scales of W as they lie in memory, and x, each by a tensor map (a
 // copy of bytes for each tile of 16 rows kept that warp busy for longer than the bytes took). Eight warps make the codes
 // of 16 rows each numbers of T in registers, which are the products' A. Each group's sum is multiplied by its scale in
 // F32; with offsets, a product with ones beside it gives the sum of x.
@@ -27,13 +27,13 @@ struct groups_stream {
 };
 
 template <int KIND, int N> constexpr int blocks_of() { // on a multiprocessor, by registers
-    return KIND == GROUPS_OFFSETS && N == 64 ? 1 : 2;
+    return groups_with_offsets(KIND) && N == 64 ? 1 : 2;
 }
 
 // --- products ------------------------------------------------------------------------------------
 
 #ifdef PARLEY_SM90A
-// Of a chunk: x (two tiles of 64 columns), and this warp's codes and scales.
+// Of a chunk: x (tiles of 64 columns), and this warp's codes and scales.
 struct chunk_place {
     uint32_t x, codes, scales;
 };
@@ -45,11 +45,12 @@ template <typename T> __device__ __forceinline__ void set_ones(uint32_t (&a)[4])
 
 // Codes of 32 columns and the warp's 16 rows as two products' A.
 template <typename T, int KIND>
-__device__ __forceinline__ void operands_of(uint32_t (&a)[2][4], uint32_t top, uint32_t bottom,
+__device__ __forceinline__ void operands_of(uint32_t (&a)[2][4], const uint4 &top,
+                                            const uint4 &bottom, int word,
                                             const struct code_constants &constants) {
     uint32_t first[4], second[4];
-    code_pairs<T, KIND>(first, top, constants, nullptr);
-    code_pairs<T, KIND>(second, bottom, constants, nullptr);
+    code_pairs_at<T, KIND>(first, top, word, constants, nullptr);
+    code_pairs_at<T, KIND>(second, bottom, word, constants, nullptr);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         a[h][0] = first[2 * h], a[h][1] = second[2 * h];
@@ -61,7 +62,7 @@ __device__ __forceinline__ void operands_of(uint32_t (&a)[2][4], uint32_t top, u
 template <int KIND, int COUNT, int X_COUNT>
 __device__ __forceinline__ void end_unit(float (&sum)[COUNT], const float (&of_unit)[COUNT],
                                          const float (&of_x)[X_COUNT], uint32_t scales, int u) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    constexpr bool OFFSET = groups_with_offsets(KIND);
     const int g = (int)threadIdx.x % 32 / 4;
     float2 by[2]; // scale and offset of rows g and g + 8
 #pragma unroll
@@ -81,23 +82,24 @@ template <typename T, int KIND, int N, bool WHOLE>
 __device__ __forceinline__ void add_by_warp(float (&sum)[N / 2], const struct chunk_place &c,
                                             int unit_shift,
                                             const struct code_constants &constants) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
+    constexpr bool OFFSET = groups_with_offsets(KIND);
     constexpr int TILES = N / 8; // of x
-    const int lane = (int)threadIdx.x % 32, in_unit = WHOLE ? 8 : 1 << unit_shift;
+    constexpr int WORDS = groups_words(KIND);
+    const int lane = (int)threadIdx.x % 32, in_unit = WHOLE ? 2 * WORDS : 1 << unit_shift;
     const uint4 top = load_shared(c.codes), bottom = load_shared(c.codes + 512);
     // Two sums of each, so that a product need not wait for the one before.
     float of_unit[2][TILES][4] = {}, of_x[2][OFFSET ? TILES : 1][4] = {};
     uint32_t ones[4];
     set_ones<T>(ones);
 #pragma unroll
-    for (int word = 0; word < 4; word++) { // 32 columns
+    for (int word = 0; word < WORDS; word++) { // 32 columns
         uint32_t a[2][4], b[TILES][4];
 #pragma unroll
         for (int i = 0; i < TILES; i++)
             load_matrices(b[i], c.x + (uint32_t)(word / 2 * N * SWIZZLED_ROW +
                                                  (i * 8 + lane % 8) * SWIZZLED_ROW +
                                                  ((word % 2 * 4 + lane / 8) ^ lane % 8) * 16));
-        operands_of<T, KIND>(a, word_at(top, word), word_at(bottom, word), constants);
+        operands_of<T, KIND>(a, top, bottom, word, constants);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int step16 = 2 * word + h;
@@ -127,18 +129,19 @@ template <typename T, int KIND, int N, bool WHOLE>
 __device__ __forceinline__ void add_by_warpgroup(float (&sum)[N / 2], const struct chunk_place &c,
                                                  int unit_shift,
                                                  const struct code_constants &constants) {
-    constexpr bool OFFSET = KIND == GROUPS_OFFSETS;
-    const int in_unit = WHOLE ? 8 : 1 << unit_shift; // steps of 16 columns
+    constexpr bool OFFSET = groups_with_offsets(KIND);
+    constexpr int WORDS = groups_words(KIND);
+    const int in_unit = WHOLE ? 2 * WORDS : 1 << unit_shift; // steps of 16 columns
     const uint4 top = load_shared(c.codes), bottom = load_shared(c.codes + 512);
     float of_unit[N / 2], of_x[OFFSET ? N / 2 : 4];
     uint32_t ones[4], a[2][2][4]; // of this word and of the one before
     set_ones<T>(ones);
 #pragma unroll
-    for (int word = 0; word < 4; word++) { // 32 columns
+    for (int word = 0; word < WORDS; word++) { // 32 columns
         const uint64_t b =
             tile_descriptor(c.x + (uint32_t)(word / 2 * N * SWIZZLED_ROW)) + word % 2 * 4;
         uint32_t(&now)[2][4] = a[word % 2];
-        operands_of<T, KIND>(now, word_at(top, word), word_at(bottom, word), constants);
+        operands_of<T, KIND>(now, top, bottom, word, constants);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int step16 = 2 * word + h, keep = (step16 & (in_unit - 1)) != 0;
@@ -147,17 +150,17 @@ __device__ __forceinline__ void add_by_warpgroup(float (&sum)[N / 2], const stru
             wgmma<N>::rs(of_unit, now[h], b + 2 * h, keep, T());
             if constexpr (OFFSET) wgmma<N>::rs(of_x, ones, b + 2 * h, keep, T());
             wgmma_commit();
-            if (WHOLE ? step16 < 7 : !ends && h == 0) continue;
+            if (WHOLE ? step16 < 2 * WORDS - 1 : !ends && h == 0) continue;
             wgmma_wait<0>();
             wgmma_fence_results(of_unit);
             if constexpr (OFFSET) wgmma_fence_results(of_x);
             if (ends) end_unit<KIND>(sum, of_unit, of_x, c.scales, step16 >> unit_shift);
         }
         if (WHOLE && word > 0) {
-            if (word < 3) wgmma_wait<2>();
+            if (word < WORDS - 1) wgmma_wait<2>();
             wgmma_fence_operand(a[(word + 1) % 2]);
         }
-        if (!WHOLE || word == 3) wgmma_fence_operand(now);
+        if (!WHOLE || word == WORDS - 1) wgmma_fence_operand(now);
     }
 }
 
@@ -180,7 +183,8 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                          const __grid_constant__ CUtensorMap scales_map,
                          const __grid_constant__ struct groups_stream j) {
 #ifdef PARLEY_SM90A
-    constexpr int X_TILE = N * SWIZZLED_ROW, SCALE_ROW = KIND == GROUPS_OFFSETS ? 128 : 64;
+    constexpr int X_TILE = N * SWIZZLED_ROW, SCALE_ROW = groups_with_offsets(KIND) ? 128 : 64;
+    constexpr int CHUNK = groups_chunk_of(KIND), X_TILES = CHUNK / 64, X_BYTES = X_TILES * X_TILE;
     extern __shared__ char shared[];
     const struct cuda_linear &a = j.a;
     const struct groups_matrix &w = j.w;
@@ -189,33 +193,33 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
     const uint32_t full = ring + (uint32_t)(j.stages * j.stage_bytes),
                    empty = full + (uint32_t)(8 * j.stages);
     const int parts = j.cut.parts, part = (int)blockIdx.x % parts, tile = (int)blockIdx.x / parts;
-    const struct linear_part steps = linear_part_of(j.cut, part);
-    const int n_steps = steps.end - steps.begin;
+    const struct linear_part steps = linear_part_of(j.cut, part); // of 128 columns
+    const int begin = steps.begin * (128 / CHUNK),
+              n_steps = min(steps.end * (128 / CHUNK), w.chunks) - begin;
     // Tiles of 16 rows; gated: half of them of gates, and those that go with them.
     const int halves = j.gated ? 2 : 1, of_half = WARPS / halves;
     pdl_trigger();
 
     // By the fetching warp's first lane.
     auto request_w = [&](int step, int stage) {
-        const uint32_t to = ring + (uint32_t)(stage * j.stage_bytes + 2 * X_TILE),
+        const uint32_t to = ring + (uint32_t)(stage * j.stage_bytes + X_BYTES),
                        bar = full + (uint32_t)(8 * stage);
-        const int chunk = steps.begin + step;
-        mbarrier_expect(bar, CODES + WARPS * w.chunk_scale + 2 * X_TILE);
+        const int chunk = begin + step;
+        mbarrier_expect(bar, CODES + WARPS * w.chunk_scale + X_BYTES);
         for (int half = 0; half < halves; half++) {
             const int from = tile * of_half + half * (a.rows / 32), place = half * of_half;
             tma_load(to + (uint32_t)(place * GROUPS_CHUNK_BYTES), &codes_map,
                      chunk * (GROUPS_CHUNK_BYTES / 4), from, bar, READ_ONCE);
             tma_load(to + (uint32_t)(CODES + place * w.chunk_scale), &scales_map,
-                     (chunk * GROUPS_CHUNK >> w.group_shift) * (SCALE_ROW / 4), from, bar,
-                     READ_ONCE);
+                     (chunk * CHUNK >> w.group_shift) * (SCALE_ROW / 4), from, bar, READ_ONCE);
         }
     };
     auto request_x = [&](int step, int stage) {
         const uint32_t to = ring + (uint32_t)(stage * j.stage_bytes),
                        bar = full + (uint32_t)(8 * stage);
-        for (int i = 0; i < 2; i++)
-            tma_load(to + (uint32_t)(i * X_TILE), &x_map,
-                     (steps.begin + step) * GROUPS_CHUNK + i * 64, 0, bar, READ_AGAIN);
+        for (int i = 0; i < X_TILES; i++)
+            tma_load(to + (uint32_t)(i * X_TILE), &x_map, (begin + step) * CHUNK + i * 64, 0, bar,
+                     READ_AGAIN);
     };
     const bool fetches = warp == WARPS && lane == 0;
     const int ahead = min(j.stages, n_steps);
@@ -242,13 +246,14 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
         const struct code_constants constants = code_constants_of<T, KIND>(w.zero);
         float sum[N / 2] = {};
         for (int i = 0, stage = 0, round = 0; i < n_steps; i++) {
-            const uint32_t at = ring + (uint32_t)(stage * j.stage_bytes), in_w = at + 2 * X_TILE;
+            const uint32_t at = ring + (uint32_t)(stage * j.stage_bytes), in_w = at + X_BYTES;
             const struct chunk_place c = {at,
                                           in_w + (uint32_t)(warp * GROUPS_CHUNK_BYTES + lane * 16),
                                           in_w + (uint32_t)(CODES + warp * w.chunk_scale)};
             mbarrier_wait(full + (uint32_t)(8 * stage), round & 1);
-            if (w.unit_shift == 3)
-                add_chunk<T, KIND, N, BY_WARP, true>(sum, c, 3, constants);
+            constexpr int whole = CHUNK == 128 ? 3 : 2;
+            if (w.unit_shift == whole)
+                add_chunk<T, KIND, N, BY_WARP, true>(sum, c, whole, constants);
             else
                 add_chunk<T, KIND, N, BY_WARP, false>(sum, c, w.unit_shift, constants);
             __syncwarp();
@@ -272,14 +277,15 @@ int launch_stream(struct groups_stream j, cudaStream_t stream) {
     const struct cuda_linear &a = j.a;
     CUtensorMap x_map, codes_map, scales_map;
     const int32_t tiles = (a.rows + 15) / 16, of_half = j.gated ? WARPS / 2 : WARPS,
-                  scale_words = KIND == GROUPS_OFFSETS ? 32 : 16;
+                  scale_words = groups_with_offsets(KIND) ? 32 : 16;
     if (!tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N) ||
         !tensor_map_words(&codes_map, j.w.codes, tiles, j.w.chunks * (GROUPS_CHUNK_BYTES / 4),
                           of_half, GROUPS_CHUNK_BYTES / 4) ||
         !tensor_map_words(&scales_map, j.w.scales, tiles, (int64_t)j.w.n_groups * scale_words,
                           of_half, j.w.chunk_scale / 4))
         return CUDA_UNSUPPORTED;
-    const int bytes = 2 * N * SWIZZLED_ROW + CODES + WARPS * j.w.chunk_scale;
+    const int bytes =
+        groups_chunk_of(KIND) / 64 * N * SWIZZLED_ROW + CODES + WARPS * j.w.chunk_scale;
     j.stage_bytes = (bytes + 1023) / 1024 * 1024;
     j.stages = min(STAGES, (ROOM - 1024 - 16 * STAGES) / j.stage_bytes);
     const int ring = max(j.stages * j.stage_bytes, N * LINEAR_PITCH * 4);

@@ -112,6 +112,16 @@ __device__ __forceinline__ float2 load_shared_pair(uint32_t from) {
     asm volatile("ld.shared.v2.f32 {%0,%1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(from) : "memory");
     return v;
 }
+__device__ __forceinline__ uint32_t load_shared_word(uint32_t from) {
+    uint32_t v;
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(from) : "memory");
+    return v;
+}
+__device__ __forceinline__ uint2 load_shared_8(uint32_t from) { // 8 bytes
+    uint2 v;
+    asm volatile("ld.shared.v2.b32 {%0,%1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(from) : "memory");
+    return v;
+}
 __device__ __forceinline__ uint4 load_shared(uint32_t from) {
     uint4 v;
     asm volatile("ld.shared.v4.b32 {%0,%1,%2,%3}, [%4];"
