@@ -42,8 +42,9 @@ enum op_feature {
         1 << 14, // the same for linear and its fusions alone, not in embed, latent_attention
     // With OP_GROUPS_LINEAR: in experts too, where all of a layer's have one format.
     OP_GROUPS_EXPERTS = 1 << 15,
-    OP_QKV_CLIP = 1 << 16,     // qkv_args.clip
-    OP_EXPERTS_MIXED = 1 << 17 // experts of one layer may differ in dtype and format
+    OP_QKV_CLIP = 1 << 16,      // qkv_args.clip
+    OP_EXPERTS_MIXED = 1 << 17, // experts of one layer may differ in dtype and format
+    OP_GROUPS_EMBED = 1 << 18   // with OP_GROUPS_LINEAR: in embed too
 };
 #define OP_FEATURE_NAMES                                                                           \
     "soft caps on attention", "attention sinks", "queries scaled by position",                     \

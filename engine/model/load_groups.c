@@ -58,14 +58,16 @@ bool loader_groups(const struct loader *l, const struct part *parts,
     const int stored = stored_in_groups(l, tensors, n);
     if (stored == 0) return false;
     const uint32_t features = l->m->backend->ops->features;
-    const uint32_t wanted = parts[0].not_linear || parts[0].looked_up ? OP_GROUPS
-                            : parts[0].expert ? OP_GROUPS | OP_GROUPS_EXPERTS
-                                              : OP_GROUPS | OP_GROUPS_LINEAR;
-    const char *why =
-        !(features & (OP_GROUPS | OP_GROUPS_LINEAR)) ? "the device has no weights of few bits"
-        : !(features & wanted) ? "the device has them in linear layers and experts alone"
-        : stored < n           ? "it is stacked with matrices of floats"
-                               : refusal(l, parts, tensors, n);
+    const uint32_t wanted = parts[0].embedding   ? OP_GROUPS | OP_GROUPS_EMBED
+                            : parts[0].looked_up ? OP_GROUPS
+                            : parts[0].expert    ? OP_GROUPS | OP_GROUPS_EXPERTS
+                                                 : OP_GROUPS | OP_GROUPS_LINEAR;
+    const char *why = !(features & (OP_GROUPS | OP_GROUPS_LINEAR))
+                          ? "the device has no weights of few bits"
+                      : !(features & wanted)
+                          ? "the device has them in embeddings, linear layers and experts alone"
+                      : stored < n ? "it is stacked with matrices of floats"
+                                   : refusal(l, parts, tensors, n);
     if (why && l->packing)
         log_info("model.widened", "tensor=%s to=f32 because=%s",
                  log_quote(quoted, sizeof quoted, tensors[0]->name), why);

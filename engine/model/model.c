@@ -147,7 +147,7 @@ static int load_layer_embeddings(struct loader *l, struct err *err) {
     const struct part project = part_whole(l->names->layer_project, all, c->width);
     const struct part norm = part_whole(NULL, c->per_layer_width, 0);
     if (!c->per_layer_width) return 0;
-    embed.looked_up = true;
+    embed.looked_up = embed.embedding = true;
     TRY(loader_matrix(l, &m->layer_embed, -1, &embed, 1, err));
     TRY(loader_matrix(l, &m->layer_project, -1, &project, 1, err));
     return load_norm_weight(l, &m->layer_project_norm.weight, -1, l->names->layer_project_norm,
@@ -184,7 +184,7 @@ static int load_ends(struct loader *l, struct err *err) {
     struct part embed = part_whole(l->names->embed, c->vocab_size, c->embed_width);
     struct part head = embed;
     embed.looked_up = !c->tied_head;
-    embed.not_linear = true;
+    embed.embedding = true;
     if (!c->tied_head) head.stem = l->names->head;
     head.rows = rows;
     m->head_is_embed = c->tied_head && first && last && rows.count == c->vocab_size;

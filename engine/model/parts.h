@@ -14,7 +14,7 @@ struct part {
     // first + r / group * stride + r % group. group 0: all the tensor's rows are the part's.
     int32_t first, group, stride;
     bool transposed; // stored as (n_cols, n_rows); then the slice is within one group
-    bool not_linear; // of a head that is the embedding too: ops other than linear read it
+    bool embedding;  // the op embed reads it, and where it is the head too, linear
     bool expert;     // the op experts reads it
     bool looked_up;  // never of 8 bits: an embedding that is not the head, a router
     // The tensor has `stack` matrices of this shape, and this is number `at`; 0: it has one.

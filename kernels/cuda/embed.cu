@@ -1,5 +1,6 @@
 // Token and position embeddings: a block for each row, one row of the table read and one written.
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/pdl.cuh"
 
 // An id outside the table gives zeros; the host refuses such ids before. An id that the step before has
@@ -37,6 +38,7 @@ int cuda_embed(void *y, const int32_t *ids, const int32_t *drawn, int32_t n,
     struct cuda_linear a = *w;
     a.y = y;
     if (n == 0) return 0;
+    if (w->w_dtype == DTYPE_U8) return cuda_groups_embed(y, ids, drawn, n, w, scale, stream);
     DISPATCH(a.dtype, pdl_launch(embed_kernel<T>, dim3((unsigned)n), dim3(1024), 0, stream, ids,
                                  drawn, a, scale));
     return cuda_launched("embed");

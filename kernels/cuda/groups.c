@@ -248,10 +248,11 @@ static int send_tiles(struct cuda_backend *cuda, const struct weight *w, struct 
     return 0;
 }
 
-// Work space for the widest of these matrices, as the products of many rows read it.
+// Work space for the largest of these matrices, as the products of many rows read it.
 static int reserve_wide(struct cuda_backend *cuda, const struct weight *w, struct err *err) {
     const size_t bytes = (size_t)w->rows * (size_t)w->cols * dtype_size(cuda->base.act_dtype);
-    if (cuda->deterministic || bytes <= cuda->widened_bytes) return 0;
+    if (cuda->deterministic || cuda_groups_tall(w->rows, w->cols) || bytes <= cuda->widened_bytes)
+        return 0;
     cudaFree(cuda->widened);
     cuda->widened = NULL, cuda->widened_bytes = 0;
     TRY(cuda_alloc(&cuda->widened, bytes, err));

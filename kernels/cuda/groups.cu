@@ -141,23 +141,15 @@ __global__ void __launch_bounds__(THREADS)
     }
 }
 
-// A thread for 16 bytes of a row's codes.
+// The numbers of a lane's 16 bytes of codes: its columns of `chunk`, of row r of the tile.
 template <typename T, int KIND>
-__global__ void __launch_bounds__(THREADS)
-    groups_widen_kernel(T *dst, const __grid_constant__ struct groups_product p, int64_t n) {
+__device__ __forceinline__ void widen_codes(T *to, const struct groups_product &p, int64_t tile,
+                                            int r, int64_t chunk, int t, float factor,
+                                            const uint32_t *table) {
     constexpr bool OFFSET = groups_with_offsets(KIND);
     constexpr int CHUNK = groups_chunk_of(KIND);
-    __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
     const struct groups_matrix &m = p.w;
-    if (KIND == GROUPS_BOOKS) fill_table<T>(table, m.book);
-    __syncthreads();
-    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (i >= n) return;
-    const int lane = (int)(i % 32), half = (int)(i / 32 % 2);
-    const int64_t chunk = i / 64 % m.chunks, tile = i / 64 / m.chunks;
-    const int64_t row = tile * 16 + half * 8 + lane / 4;
-    if (row >= p.rows) return;
-    const uint4 codes = m.codes[i];
+    const uint4 codes = m.codes[(tile * m.chunks + chunk) * 64 + r / 8 * 32 + r % 8 * 4 + t];
     const struct code_constants constants = code_constants_of<T, KIND>(m.zero);
 #pragma unroll
     for (int j = 0; j < CHUNK / 16; j++) {
@@ -167,17 +159,51 @@ __global__ void __launch_bounds__(THREADS)
         if (first >= p.cols) break;
         const float *s =
             m.scales + (tile * m.n_groups + (first >> m.group_shift)) * (OFFSET ? 32 : 16);
-        const int r = half * 8 + lane / 4;
         const float scale = OFFSET ? s[2 * r] : s[r], offset = OFFSET ? s[2 * r + 1] : 0.0f;
 #pragma unroll
         for (int h = 0; h < 2; h++) {
-            const int64_t k = first + 8 * h + lane % 4 * 2;
+            const int64_t k = first + 8 * h + t * 2;
             if (k >= p.cols) break;
             const float2 v = unpack2(pairs[j % 2 * 2 + h], T());
-            *(uint32_t *)(dst + row * p.cols + k) =
-                pack2<T>(fmaf(scale, v.x, offset), fmaf(scale, v.y, offset));
+            *(uint32_t *)(to + k) =
+                pack2<T>(fmaf(scale, v.x, offset) * factor, fmaf(scale, v.y, offset) * factor);
         }
     }
+}
+
+// A thread for 16 bytes of a row's codes.
+template <typename T, int KIND>
+__global__ void __launch_bounds__(THREADS)
+    groups_widen_kernel(T *dst, const __grid_constant__ struct groups_product p, int64_t n) {
+    __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
+    if (KIND == GROUPS_BOOKS) fill_table<T>(table, p.w.book);
+    __syncthreads();
+    const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+    if (i >= n) return;
+    const int64_t chunk = i / 64 % p.w.chunks, tile = i / 64 / p.w.chunks;
+    const int r = (int)(i % 64 / 4);
+    if (tile * 16 + r >= p.rows) return;
+    widen_codes<T, KIND>(dst + (tile * 16 + r) * p.cols, p, tile, r, chunk, (int)(i % 4), 1.0f,
+                         table);
+}
+
+// A block for a row of y, as embed.cu's.
+template <typename T, int KIND>
+__global__ void __launch_bounds__(THREADS)
+    groups_embed_kernel(const int32_t *ids, const int32_t *drawn,
+                        const __grid_constant__ struct groups_product p, float factor) {
+    __shared__ uint32_t table[KIND == GROUPS_BOOKS ? 256 : 1];
+    pdl_trigger();
+    if (KIND == GROUPS_BOOKS) fill_table<T>(table, p.w.book);
+    __syncthreads();
+    int32_t id = ids[blockIdx.x];
+    if (id < 0 && drawn) id = drawn[BATCH_DRAWN(id)];
+    const bool known = id >= 0 && id < p.rows;
+    T *y = (T *)p.y + (int64_t)blockIdx.x * p.cols;
+    pdl_wait();
+    for (int i = (int)threadIdx.x; known && i < p.w.chunks * 4; i += THREADS)
+        widen_codes<T, KIND>(y, p, id / 16, id % 16, i / 4, i % 4, factor, table);
+    for (int k = (int)threadIdx.x; !known && k < p.cols; k += THREADS) y[k] = from_float<T>(0.0f);
 }
 
 struct groups_product product_of(const struct cuda_linear *a) {
@@ -234,4 +260,17 @@ int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t strea
     if (a->dtype == DTYPE_BF16)
         GROUPS_ALL_KINDS(p.w.kind, return (widen<__nv_bfloat16, KIND>(dst, p, stream)));
     GROUPS_ALL_KINDS(p.w.kind, return (widen<__half, KIND>(dst, p, stream)));
+}
+
+int cuda_groups_embed(void *y, const int32_t *ids, const int32_t *drawn, int32_t n,
+                      const struct cuda_linear *w, float scale, cudaStream_t stream) {
+    struct groups_product p = product_of(w);
+    auto launch = [&](auto kernel) {
+        pdl_launch(kernel, dim3((unsigned)n), dim3(THREADS), 0, stream, ids, drawn, p, scale);
+        return cuda_launched("groups_embed");
+    };
+    p.y = y;
+    if (w->dtype == DTYPE_BF16)
+        GROUPS_ALL_KINDS(p.w.kind, return (launch(groups_embed_kernel<__nv_bfloat16, KIND>)));
+    GROUPS_ALL_KINDS(p.w.kind, return (launch(groups_embed_kernel<__half, KIND>)));
 }

@@ -40,6 +40,12 @@ static inline int32_t groups_chunk(int32_t layout) {
 static inline int32_t groups_chunks(int32_t layout, int32_t cols) {
     return (cols + groups_chunk(layout) - 1) / groups_chunk(layout);
 }
+// A head or an embedding, which are not widened: that would take as much memory as some ten matrices of a layer, and of a
+// prompt's rows few have logits.
+static inline bool cuda_groups_tall(int32_t rows, int32_t cols) {
+    return rows / 8 > cols && rows > 16384;
+}
+
 // A row of x in the order of the codes is as long as whole times 128 columns, of which a lane finds its own side by side:
 // element 32 t + 4 j + 2 h + i is column 16 j + 8 h + 2 t + i.
 static inline int32_t groups_pitch(int32_t cols) {
@@ -65,6 +71,9 @@ enum { GROUPS_STREAM_ROWS = 64 };
 int cuda_groups_stream(const struct cuda_linear *a, bool same, cudaStream_t stream);
 // dst (rows, cols) of a->dtype. The successor in the stream starts after it.
 int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t stream);
+// As cuda_embed.
+int cuda_groups_embed(void *y, const int32_t *ids, const int32_t *drawn, int32_t n,
+                      const struct cuda_linear *w, float scale, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -106,7 +106,7 @@ static int multiply_groups(struct cuda_backend *cuda, struct cuda_linear *a) {
     if (a->n == 1 && !cuda->deterministic)
         rc = cuda_groups_stay(a, next_ticket(cuda), cuda->stream);
     if (rc != CUDA_UNSUPPORTED || a->norm_weight) return rc;
-    if (cuda->deterministic || a->n <= GROUPS_ROWS) {
+    if (cuda->deterministic || a->n <= GROUPS_ROWS || cuda_groups_tall(a->rows, a->cols)) {
         rc = groups_by_rows(*a, cuda->deterministic, cuda->stream);
         return rc == CUDA_UNSUPPORTED && !a->activate ? cuda_groups_linear(a, cuda->stream) : rc;
     }

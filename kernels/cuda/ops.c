@@ -141,7 +141,8 @@ const struct backend_ops cuda_ops = {
     .name = "cuda",
     .features = OP_SOFT_CAP | OP_SINKS | OP_QUERY_SCALE | OP_QK_NORM_WIDTH | OP_QK_NORM_LATE |
                 OP_V_NORM | OP_QKV_CLIP | OP_Q_ONLY | OP_SCALE | OP_XIELU | OP_LAYER_INPUTS |
-                OP_LOGITS | OP_EXPERTS | OP_LATENT | OP_GROUPS_LINEAR | OP_GROUPS_EXPERTS,
+                OP_LOGITS | OP_EXPERTS | OP_LATENT | OP_GROUPS_LINEAR | OP_GROUPS_EXPERTS |
+                OP_GROUPS_EMBED,
     .kv_groups = true,
     .mem_alloc = cuda_mem_alloc,
     .mem_free = cuda_mem_free,

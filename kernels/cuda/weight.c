@@ -1,6 +1,7 @@
 // Weights on the device: row-major, rows padded with zeros to 16 bytes, in the dtype that the model computes in
 // (staging.c copies them), or of few bits (groups.c).
 #include "kernels/cuda/backend_cuda.h"
+#include "kernels/cuda/groups.h"
 #include "kernels/fp8.h"
 #include "kernels/weight_parts.h"
 #include <stdlib.h>
@@ -23,6 +24,7 @@ static void note_shape(struct cuda_backend *cuda, const struct weight *w) {
             return;
     bool fp8 = cuda->fp8.on && w->dtype == DTYPE_F8_E4M3;
     // cuBLASLt multiplies few bits when they are widened, other weights as they are.
+    if (w->dtype == DTYPE_U8 && cuda_groups_tall(w->rows, w->cols)) return;
     if (w->dtype != cuda->base.act_dtype && w->dtype != DTYPE_U8 && !fp8) return;
     if (cuda->n_shapes == CUDA_MAX_SHAPES) return;
     cuda->shapes[cuda->n_shapes] = cuda_linear_of(cuda, w);

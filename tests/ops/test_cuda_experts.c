@@ -435,6 +435,9 @@ static void few_bits(const struct twin *w) {
         {4, 64, GROUP_SCALE_BF16, GROUP_ZERO_U8, 1, NULL},
         {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
         {4, 256, GROUP_SCALE_F32, GROUP_ZERO_SAME, 8, NULL},
+        {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL},   // Q8_0
+        {6, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL}, // Q6_K
+        {5, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, // Q5_K
     };
     static const struct shape of[] = {
         {8, 2, 328, 264, ACT_SILU, true, true, 0}, // neither whole tiles nor whole chunks
@@ -446,8 +449,8 @@ static void few_bits(const struct twin *w) {
                          others[] = {3, 33, 300}, mixed[] = {1, 67, 133}, forty = 40, most = 300;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
         for (size_t s = 0; s < sizeof of / sizeof *of; s++) {
-            const bool whole = f < 3 && s < 2;
-            if (f >= 3 && s != f % 2) continue;
+            const bool whole = (f < 3 && s < 2) || (f > 6 && s == 0);
+            if (f >= 3 && s != f % 2 && !whole) continue;
             check_stored(w, 0, &formats[f], &formats[f], &of[s],
                          whole    ? rows
                          : f == 1 ? others
@@ -457,7 +460,8 @@ static void few_bits(const struct twin *w) {
     check_stored(w, 0, &formats[0], &formats[0], &of[0], &forty, 1,
                  true); // one expert has all rows
     check_stored(w, 0, &formats[2], &formats[2], &of[0], &most, 1, true);
-    check_stored(w, w->t, &formats[2], NULL, &of[0], mixed, 3, false); // one of both alone
+    check_stored(w, 0, &formats[2], &formats[8], &of[0], rows, 6, false); // Q4_K_M's
+    check_stored(w, w->t, &formats[2], NULL, &of[0], mixed, 3, false);    // one of both alone
     check_stored(w, w->t, NULL, &formats[1], &of[0], mixed, 3, false);
 }
 

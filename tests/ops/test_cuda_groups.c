@@ -2,6 +2,7 @@
 // (test_linear_groups.c): formats that stay in few bits and formats that are widened, one row, few and many, parts, bias
 // and addition. With `deterministic` a row has the bits that it has alone. A norm, an activation or a gate that linear
 // computes gives the bits of the ops it replaces.
+#include "kernels/cuda/groups.h"
 #include "tests/ops/group_rows.h"
 #include "tests/ops/twin.h"
 
@@ -14,9 +15,14 @@ static const struct group_format formats[] = {
     {4, 16, GROUP_SCALE_F32, GROUP_ZERO_SAME, 16, group_book_e2m1},
     {4, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL},
     {4, 32, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 128, group_book_iq4},
-    {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL}, // widened
+    {8, 32, GROUP_SCALE_F16, GROUP_ZERO_SAME, 128, NULL},   // Q8_0
+    {6, 16, GROUP_SCALE_NESTED, GROUP_ZERO_SAME, 32, NULL}, // Q6_K
+    {5, 32, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, // Q5_K
+    {8, 64, GROUP_SCALE_F16, GROUP_ZERO_U8, 1, NULL},       // GPTQ
+    {8, 256, GROUP_SCALE_F32, GROUP_ZERO_SAME, 128, NULL},  //
+    {2, 16, GROUP_SCALE_NESTED, GROUP_MIN_NESTED, 0, NULL}, // Q2_K, widened
 };
-enum { N_FORMATS = sizeof formats / sizeof *formats };
+enum { N_FORMATS = sizeof formats / sizeof *formats, KEPT = N_FORMATS - 1 };
 
 static void check_rows(const struct twin *w, struct weight *cpu, struct weight *gpu,
                        enum linear_mode mode, int32_t n, bool with_bias) {
@@ -32,7 +38,7 @@ static void check_rows(const struct twin *w, struct weight *cpu, struct weight *
     assert_int_equal(w->gpu->ops->linear(w->gpu, mode, gy, gx, n, gpu, with_bias ? gbias : NULL),
                      0);
     // F32's sums; many rows' weights are rounded to T, as those that are widened.
-    const bool rounded = gpu->dtype != DTYPE_U8 || n > 128;
+    const bool rounded = gpu->dtype != DTYPE_U8 || (n > 128 && !cuda_groups_tall(rows, cols));
     float largest = 0;
     for (int64_t i = 0; i < (int64_t)n * rows; i++) largest = fmaxf(largest, fabsf(y[i]));
     const double slack = ((rounded ? 2 * twin_unit(w->t) : 0) + 6e-5) * largest;
@@ -66,7 +72,7 @@ static void check_format(const struct twin *w, const struct group_format *f, int
     if (n_parts == 2) v[0].rows = 32, v[1].rows = rows - 32;
     if (w->cpu->ops->weight_init(w->cpu, &cpu, v, n_parts, &err) < 0) fail_msg("%s", err.text);
     if (w->gpu->ops->weight_init(w->gpu, &gpu, v, n_parts, &err) < 0) fail_msg("%s", err.text);
-    const bool kept = w->t != DTYPE_F32 && f->bits == 4 && cols % 8 == 0;
+    const bool kept = w->t != DTYPE_F32 && f != &formats[KEPT] && cols % 8 == 0;
     assert_int_equal(gpu.dtype, kept ? DTYPE_U8 : w->t);
     if (kept) assert_true(gpu.bytes < (size_t)(rows + 16) * (size_t)(cols + 256) * 3 / 2);
     for (int i = 0; i < 8; i++) {
@@ -97,6 +103,14 @@ static void sizes(const struct twin *w) {
     check_format(w, &formats[5], 147, 2880, 1);
     check_format(w, &formats[1], 130, 14336, 1);
     check_format(w, &formats[6], 33, 100, 1); // columns that are no whole words: widened
+    for (int i = 8; i < KEPT; i++) {
+        check_format(w, &formats[i], 16, 64, 1);
+        check_format(w, &formats[i], 48, 5000, 2);
+        check_format(w, &formats[i], 515, 4608, 1);
+        check_format(w, &formats[i], 4999, 1096, 1);
+        check_format(w, &formats[i], 130, 14336, 1);
+    }
+    check_format(w, &formats[9], 16500, 1096, 1); // a head's shape, which is never widened
 }
 
 // One row of values that differ by 2^40 within a group or between groups, of zeros, of values near the dtype's least; and a
@@ -130,8 +144,8 @@ static void wild_compare(const struct group_rows *s, const float *x, const float
             const int first = k / s->f.group * s->f.group;
             float most = 0;
             for (int i = first; i < first + s->f.group; i++) most = fmaxf(most, fabsf(x[i]));
-            const double size =
-                fabs(group_value(&s->f, &row, k, 0)) + fabs(group_value(&s->f, &row, k, 15));
+            const double size = fabs(group_value(&s->f, &row, k, 0)) +
+                                fabs(group_value(&s->f, &row, k, (uint8_t)((1 << s->f.bits) - 1)));
             sum += group_row_value(&s->f, &row, k) * (double)x[k];
             slack += size * (0x1p-23 * (double)most + 1e-6 * fabs((double)x[k]));
         }
@@ -141,7 +155,7 @@ static void wild_compare(const struct group_rows *s, const float *x, const float
 
 static void extremes(const struct twin *w) {
     float x[WILD_COLS];
-    for (int f = 0; f < N_FORMATS - 1; f++) {
+    for (int f = 0; f < KEPT; f++) {
         const struct group_rows s = {formats[f], WILD_COLS, 0};
         const struct group_source source = {formats[f], group_rows_fill, &s};
         const struct tensor_view v = {
@@ -235,9 +249,9 @@ static void check_gated(const struct twin *w, const struct group_format *f, int3
 }
 
 static void fused(const struct twin *w) {
-    static const int which[] = {0, 1, 2, 3, 5};
+    static const int which[] = {0, 1, 2, 3, 5, 8, 9, 10, 12};
     op_seed(19);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < 9; i++) {
         const struct group_format *f = &formats[which[i]];
         check_fused(w, f, 160, 1024, NORM_RMS, true);
         check_fused(w, f, 4288, 2880, NORM_RMS, i % 2);
@@ -249,6 +263,34 @@ static void fused(const struct twin *w) {
     for (int i = 0; i < 4; i++) {
         check_gated(w, &formats[i], 160, 1032, counts[i]);
         check_gated(w, &formats[which[4 - i]], 8576, 2880, counts[i]);
+        check_gated(w, &formats[which[8 - i]], 8576, 2880, counts[i]);
+    }
+}
+
+// Rows of an embedding, scaled; columns that end within a chunk.
+static void embeddings(const struct twin *w) {
+    enum { VOCAB = 83, COLS = 328, N = 5 };
+    static const int32_t ids[N] = {0, 82, 7, 7, 40}, positions[N] = {0};
+    for (int f = 0; f < N_FORMATS; f++) {
+        const struct group_rows s = {formats[f], COLS, 0};
+        const struct group_source source = {formats[f], group_rows_fill, &s};
+        const struct tensor_view v = {
+            .data = &source, .dtype = DTYPE_U8, .rows = VOCAB, .cols = COLS};
+        struct twin_rows rows;
+        struct weight cpu, gpu;
+        float y[N * COLS];
+        assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cpu, &v, 1, NULL), 0);
+        assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, NULL), 0);
+        void *gy = twin_up(w, NULL, N * COLS);
+        const struct batch *b = twin_step(w, &rows, N, ids, positions, NULL, 0);
+        w->cpu->ops->embed(w->cpu, y, b, &cpu, 1.5f);
+        assert_int_equal(w->gpu->ops->embed(w->gpu, gy, b, &gpu, 1.5f), 0);
+        // Codes that are widened once are rounded twice.
+        twin_compare(w, gy, w->t, y, N * COLS, gpu.dtype == DTYPE_U8 ? 1.01 : 2.01, 0, "embed");
+        assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
+        w->cpu->ops->weight_release(w->cpu, &cpu);
+        w->gpu->ops->weight_release(w->gpu, &gpu);
+        twin_free(w, gy);
     }
 }
 
@@ -276,14 +318,18 @@ static void test_fused(void **state) {
 static void test_extremes(void **state) {
     twin_each(extremes);
 }
+static void test_embeddings(void **state) {
+    twin_each(embeddings);
+}
 static void test_refusals(void **state) {
     twin_each(refusals);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds), cmocka_unit_test(test_sizes), cmocka_unit_test(test_fused),
-        cmocka_unit_test(test_extremes), cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_kinds),      cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_fused),      cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_refusals)};
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
