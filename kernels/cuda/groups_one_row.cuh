@@ -11,6 +11,7 @@
 #pragma once
 #include "kernels/cuda/groups_digits.cuh"
 #include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/norm_row.cuh"
 
 namespace {
 
@@ -33,6 +34,7 @@ template <typename T> struct e2m1_codes {
 };
 
 constexpr int STEP_COLUMNS = 256;
+constexpr int NORM_VECTORS = 2; // of a thread that norms x
 constexpr int PIECE = 2;                                                // chunks
 constexpr int PIECE_CODES = PIECE * GROUPS_CHUNK_BYTES;                 // of a tile
 template <int KIND> __host__ __device__ constexpr int groups_pieces() { // of a step
@@ -358,6 +360,80 @@ __device__ __forceinline__ float groups_sum(float part, const struct groups_step
     if (KIND == GROUPS_NUMBERS || m.unit_shift < 3) part += __shfl_xor_sync(0xffffffffu, part, 2);
     return KIND == GROUPS_NUMBERS ? part * e2m1_codes<T>::factor : part;
 }
+// A row's norm with norm_row's arithmetic, where half a warp has a step of x: a lane's two vectors of 8 columns are those of
+// put_digits. So x need not go through shared memory. Of WARPS warps, two steps each.
+template <int WARPS, bool BYTES> struct step_norm {
+    float weight[NORM_VECTORS][8], bias[NORM_VECTORS][8];
+    int vector[NORM_VECTORS], n; // 8 columns each; of the row
+    int step;
+
+    __device__ __forceinline__ step_norm(const struct cuda_linear &a, bool wanted) : n(a.cols / 8) {
+        step = (int)threadIdx.x / 32 + (int)threadIdx.x % 32 / 16 * WARPS;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            vector[i] = step * 32 + digits_vector<BYTES>() + digits_next(BYTES) * i;
+            if (!wanted || vector[i] >= n) continue;
+            load_eight(weight[i], a.norm_weight + vector[i] * 8);
+            if (a.norm_bias) load_eight(bias[i], a.norm_bias + vector[i] * 8);
+        }
+    }
+    // The row's sum of what each of a lane's vectors has. parts (steps): shared memory.
+    template <typename Sync>
+    __device__ __forceinline__ float row_sum(float (&part)[NORM_VECTORS], float *parts,
+                                             Sync sync) const {
+        const int lane = (int)threadIdx.x % 32;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            if (vector[i] >= n) part[i] = 0.0f;
+#pragma unroll
+            for (int other = 8; other > (BYTES ? 0 : 1);
+                 other /= 2) // vectors 16, 8, 4 (and 2) apart
+                part[i] += __shfl_xor_sync(0xffffffffu, part[i], other);
+        }
+        float sum = part[0] + part[1]; // 2 apart, or 1
+        if (!BYTES) sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+        if (lane % 16 == 0) parts[step] = sum;
+        sync();
+        return warp_sum(lane < (n + 31) / 32 ? parts[lane] : 0.0f);
+    }
+    // sync: the warps' barrier; load: 16 bytes of x.
+    template <typename T, typename Sync, typename Load>
+    __device__ __forceinline__ void run(uint4 (&raw)[NORM_VECTORS], const struct cuda_linear &a,
+                                        float (*parts)[2 * WARPS], Sync sync, Load load) const {
+        float v[NORM_VECTORS][8], part[NORM_VECTORS] = {}, mean = 0.0f;
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++)
+            raw[i] = vector[i] < n ? load((const T *)a.x + vector[i] * 8)
+                                   : make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++)
+#pragma unroll
+            for (int e = 0; e < 8; e++) v[i][e] = to_float(((const T *)&raw[i])[e]);
+        if (a.norm == NORM_LAYER) {
+#pragma unroll
+            for (int i = 0; i < NORM_VECTORS; i++)
+#pragma unroll
+                for (int e = 0; e < 8; e++) part[i] += v[i][e];
+            mean = row_sum(part, parts[0], sync) / (float)a.cols;
+        }
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            part[i] = 0.0f;
+#pragma unroll
+            for (int e = 0; e < 8; e++) part[i] = norm_square_added(part[i], v[i][e], mean);
+        }
+        const float scale = norm_scale(row_sum(part, parts[1], sync), a.cols, a.norm_eps);
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++) {
+            if (vector[i] >= n) continue;
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                const float r = norm_result(v[i][e], mean, scale, weight[i][e]);
+                ((T *)&raw[i])[e] = from_float<T>(a.norm_bias ? __fadd_rn(r, bias[i][e]) : r);
+            }
+        }
+    }
+};
 #endif // PARLEY_SM90A
 
 } // namespace

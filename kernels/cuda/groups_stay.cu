@@ -12,7 +12,6 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, BLOCKS = 2;
-constexpr int NORM_VECTORS = 2; // of a thread: x is normed up to 4,096 columns, two steps of a warp
 constexpr int STAGES = 12;      // of a warp's queue, at most
 
 struct groups_stay {
@@ -24,82 +23,6 @@ struct groups_stay {
     int32_t bars;                // a barrier for each of the queues' stages
     int32_t x, sums, units;      // where they lie behind the queues
 };
-
-#ifdef PARLEY_SM90A
-
-// A row's norm with norm_row's arithmetic, where half a warp has a step of x: a lane's two vectors of 8 columns are those of
-// put_digits. So x need not go through shared memory.
-template <bool BYTES> struct step_norm {
-    float weight[NORM_VECTORS][8], bias[NORM_VECTORS][8];
-    int vector[NORM_VECTORS], n; // 8 columns each; of the row
-    int step;
-
-    __device__ __forceinline__ step_norm(const struct cuda_linear &a, bool wanted) : n(a.cols / 8) {
-        step = (int)threadIdx.x / 32 + (int)threadIdx.x % 32 / 16 * WARPS;
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++) {
-            vector[i] = step * 32 + digits_vector<BYTES>() + digits_next(BYTES) * i;
-            if (!wanted || vector[i] >= n) continue;
-            load_eight(weight[i], a.norm_weight + vector[i] * 8);
-            if (a.norm_bias) load_eight(bias[i], a.norm_bias + vector[i] * 8);
-        }
-    }
-    // The row's sum of what each of a lane's vectors has. parts (steps): shared memory.
-    __device__ __forceinline__ float row_sum(float (&part)[NORM_VECTORS], float *parts) const {
-        const int lane = (int)threadIdx.x % 32;
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++) {
-            if (vector[i] >= n) part[i] = 0.0f;
-#pragma unroll
-            for (int other = 8; other > (BYTES ? 0 : 1);
-                 other /= 2) // vectors 16, 8, 4 (and 2) apart
-                part[i] += __shfl_xor_sync(0xffffffffu, part[i], other);
-        }
-        float sum = part[0] + part[1]; // 2 apart, or 1
-        if (!BYTES) sum += __shfl_xor_sync(0xffffffffu, sum, 1);
-        if (lane % 16 == 0) parts[step] = sum;
-        barrier_of_eight();
-        return warp_sum(lane < (n + 31) / 32 ? parts[lane] : 0.0f);
-    }
-    template <typename T>
-    __device__ __forceinline__ void run(uint4 (&raw)[NORM_VECTORS], const struct cuda_linear &a,
-                                        float (*parts)[2 * WARPS]) const {
-        float v[NORM_VECTORS][8], part[NORM_VECTORS] = {}, mean = 0.0f;
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++)
-            raw[i] = vector[i] < n ? *(const uint4 *)((const T *)a.x + vector[i] * 8)
-                                   : make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++)
-#pragma unroll
-            for (int e = 0; e < 8; e++) v[i][e] = to_float(((const T *)&raw[i])[e]);
-        if (a.norm == NORM_LAYER) {
-#pragma unroll
-            for (int i = 0; i < NORM_VECTORS; i++)
-#pragma unroll
-                for (int e = 0; e < 8; e++) part[i] += v[i][e];
-            mean = row_sum(part, parts[0]) / (float)a.cols;
-        }
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++) {
-            part[i] = 0.0f;
-#pragma unroll
-            for (int e = 0; e < 8; e++) part[i] = norm_square_added(part[i], v[i][e], mean);
-        }
-        const float scale = norm_scale(row_sum(part, parts[1]), a.cols, a.norm_eps);
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++) {
-            if (vector[i] >= n) continue;
-#pragma unroll
-            for (int e = 0; e < 8; e++) {
-                const float r = norm_result(v[i][e], mean, scale, weight[i][e]);
-                ((T *)&raw[i])[e] = from_float<T>(a.norm_bias ? __fadd_rn(r, bias[i][e]) : r);
-            }
-        }
-    }
-};
-
-#endif
 
 template <typename T, int KIND, bool GATED, bool NORMED>
 __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
@@ -201,7 +124,7 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     };
     // The norm's weights are asked for first: behind a queue's requests they would come last.
     constexpr bool DIGITS = KIND != GROUPS_NUMBERS, BYTES = groups_of_bytes(KIND);
-    const struct step_norm<BYTES> norm(a, DIGITS && NORMED);
+    const struct step_norm<WARPS, BYTES> norm(a, DIGITS && NORMED);
     for (int stage = 0; stage < j.stages; stage++) request(stage);
 
     // Each warp writes to shared memory only those steps of x that it multiplies itself: integer codes' digits two steps at
@@ -220,7 +143,8 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     if constexpr (DIGITS && NORMED) {
         __shared__ float parts[2][2 * WARPS];
         pdl_wait();
-        norm.template run<T>(raw, a, parts);
+        norm.template run<T>(raw, a, parts, barrier_of_eight,
+                             [](const void *from) { return *(const uint4 *)from; });
     } else if constexpr (DIGITS) {
         pdl_wait();
         load_two(warp);
