@@ -4,7 +4,7 @@
 // are sorted by expert first, and blocks take tiles of them (experts_hopper.cu). On devices before sm_90 and with
 // `deterministic` few rows are not sorted: each block takes rows of one expert's matrix and finds that expert's pairs by
 // itself (experts_few.cu); many are (experts_many.cu). Weights of few bits and of 8 have kernels of their own for both
-// (experts_groups.cu, experts_8bit.cu), few bits on sm_90 also for many sorted rows (experts_hopper_groups.cu). The kernel here
+// (experts_groups.cu, experts_8bit.cu), few bits on sm_90 also for sorted rows (experts_hopper_groups.cu). The kernel here
 // takes any other shape and dtype.
 //
 //   sort      order of the pairs by expert                 (not of few rows)
@@ -15,13 +15,15 @@
 // A pair's result depends on its row alone. Without `deterministic` the order of its sum depends on
 // the number of rows in the call.
 #include "kernels/cuda/experts.cuh"
-#include "kernels/cuda/groups.h"
+#include "kernels/cuda/groups.cuh"
 
 namespace {
 
 constexpr int THREADS = 256;
-constexpr int FEW_ROWS = 128;        // up to so many rows the matrices' bytes are the bound
-constexpr int GROUPS_FEW_ROWS = 128; // the same of few bits, where sm_90's tiles take more
+constexpr int FEW_ROWS = 128; // up to so many rows the matrices' bytes are the bound
+// The same of few bits, where sm_90's tiles take more, by kind: integers, integers with offsets, e2m1, books (which tiles do not
+// take), 8 bits, 8 bits with offsets. e2m1's numbers take the fewest instructions there; the others are not measured with fewer.
+constexpr int GROUPS_FEW_ROWS[] = {128, 128, 7, 128, 128, 128};
 
 // A block for each expert. Pairs of an expert come in any order.
 __global__ void __launch_bounds__(THREADS)
@@ -246,6 +248,14 @@ int multiply(const struct experts_product *p, const struct weight *w, bool few,
     return few ? experts_few(p, w, stream) : experts_many(p, w, stream);
 }
 
+// Whether n rows of few bits take sm_90's tiles.
+bool take_tiles(const struct experts_product *up, const struct experts_product *down, int32_t n) {
+    auto few = [](const struct experts_product *p) {
+        return GROUPS_FEW_ROWS[groups_matrix_by(p->ld, p->cols).kind];
+    };
+    return experts_hopper_groups_covers(up, down) && n > few(up) && n > few(down);
+}
+
 // Results of all pairs, by one launch for both products or by one for each.
 int results(const struct cuda_experts *a, const struct layout *l, struct experts_product *up,
             struct experts_product *down, cudaStream_t stream) {
@@ -255,8 +265,7 @@ int results(const struct cuda_experts *a, const struct layout *l, struct experts
     }
     if (up->shared) return CUDA_UNSUPPORTED;
     const bool wide = a->n > 1 && !a->deterministic && experts_hopper_covers(up, down);
-    const bool codes = a->n > GROUPS_FEW_ROWS && !a->deterministic && !wide &&
-                       experts_hopper_groups_covers(up, down);
+    const bool codes = !a->deterministic && !wide && take_tiles(up, down, a->n);
     const bool few =
         !wide && !codes && has_fast(up) && has_fast(down) && (a->deterministic || a->n <= FEW_ROWS);
     if (!few) {

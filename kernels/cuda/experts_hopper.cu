@@ -9,7 +9,8 @@ constexpr int HALF = ROWS * SWIZZLED_ROW; // bytes of a warpgroup's rows in a st
 // others in turn.
 template <typename T> struct plain {
     using type = T;
-    static constexpr int PAIRS = 256, STEP = 64, MAPS = 1;
+    static constexpr int WARPGROUPS = 2, PAIRS = 256, LEAST = 32, STEP = 64, MAPS = 1;
+    static constexpr float FACTOR = 1.0f;
     struct matrix {};
     __host__ __device__ static int bytes(const matrix &) { return 2 * HALF; }
 
@@ -24,6 +25,7 @@ template <typename T> struct plain {
     }
     struct lane {
         __device__ __forceinline__ lane(const matrix &, bool) {}
+        __device__ __forceinline__ void finish(void) const {}
         template <int N>
         __device__ __forceinline__ void multiply(float (&sum)[PAIRS / 2], uint32_t w, uint32_t x,
                                                  uint32_t, bool keep) const {

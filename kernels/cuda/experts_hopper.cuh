@@ -5,15 +5,19 @@
 //   up        hidden values, in that order, activated
 //   down      results, by pair
 //
-// A tile has up to W::PAIRS pairs of one expert and 128 rows of its matrix, 64 for each of two warpgroups: a gated `up`
-// takes 64 gates and the 64 others that go with them, in turns of eight, so a gate and its other are the same thread's. An
-// expert that has no more pairs than a tile has its matrix read once. The pairs of a tile are computed as the next multiple of 32.
+// A tile has up to W::PAIRS pairs of one expert and 64 rows of its matrix for each of W::WARPGROUPS warpgroups: half of the rows
+// of a gated `up` are gates and half the others that go with them, in turns of eight, so a gate and its other are the same
+// thread's. An expert that has no more pairs than a tile has its matrix read once. The pairs of a tile are computed as the next
+// multiple of 32, or as W::LEAST.
 //
-// As in linear_tiles.cu a block stays and takes tiles in turn, a thread of a third warpgroup requests what they read, and
+// As in linear_tiles.cu a block stays and takes tiles in turn, a thread of one more warpgroup requests what they read, and
 // blocks come in pairs (a cluster) that take the same pairs and neighbouring rows: each fetches half of x's tile for both.
 //
 // W, how weights come and are multiplied:
-//   W::type, W::PAIRS, W::STEP   T; pairs of a tile at most; columns of a stage, 64 or 128
+//   W::type, W::STEP             T; columns of a stage, 64 or 128
+//   W::WARPGROUPS                that multiply: 2, or 4, which hide more latency and have registers for 64 pairs
+//   W::PAIRS, W::LEAST           pairs of a tile: how many at most; how many are computed at least, 16 or 32
+//   W::FACTOR                    what sums are multiplied by in the end
 //   W::MAPS                      tensor maps of a matrix
 //   W::matrix                    what else the kernel must know of a matrix
 //   W::bytes(m)                  how many bytes the weights of a stage take
@@ -21,13 +25,14 @@
 //   W::lane(m, gated)            what a thread keeps for all stages of a tile
 //   W::lane.multiply<N>(..)      adds a stage's products with N pairs to the sums; called by a warpgroup. When it returns, the
 //                                products of the stage before are done, so that its buffers may be filled again
+//   W::lane.finish()             behind the last stage's products
 #pragma once
 #include "kernels/cuda/experts.cuh"
 #include "kernels/cuda/hopper.cuh"
 
 namespace {
 
-constexpr int WARPS = 8, THREADS = (WARPS + 4) * 32, CLUSTER = 2;
+constexpr int CLUSTER = 2;
 constexpr int BOX = 32;  // pairs of a copy of x
 constexpr int ROWS = 64; // of W, of a warpgroup
 // Hidden values pass through shared memory in rounds of 32 pairs, so that neighbours are stored together: sums, or what is
@@ -46,6 +51,14 @@ template <typename W> struct wide {
     int32_t row_tiles;       // pairs of tiles along a matrix's rows
     int32_t pairs;           // of a tile at most: a multiple of BOX, W::PAIRS or fewer
     int32_t stages;          // how many the ring has
+    // Warps that multiply; registers of their threads, and of those of the warpgroup that requests. A block has what the
+    // launch gave its threads, multiples of 8 of a multiprocessor's 65,536.
+    static constexpr int WARPS = W::WARPGROUPS * 4, THREADS = (WARPS + 4) * 32;
+    static constexpr int REGISTERS = W::WARPGROUPS == 2 ? 232 : 112,
+                         REQUESTING = W::WARPGROUPS == 2 ? 40 : 32;
+    static_assert(W::WARPGROUPS * REGISTERS + REQUESTING <=
+                      65536 / THREADS / 8 * 8 * (W::WARPGROUPS + 1),
+                  "setmaxnreg would wait for ever");
     __host__ __device__ int w_bytes(void) const { return (W::bytes(w) + 1023) / 1024 * 1024; }
     __host__ __device__ int stage_bytes(void) const {
         return w_bytes() + W::STEP / 64 * pairs * SWIZZLED_ROW;
@@ -147,7 +160,7 @@ __device__ __forceinline__ struct expert_tile tile_of(int n_experts, int most, c
 // Fills both tables. All threads call it. most: pairs of a tile.
 __device__ __forceinline__ void count_tiles(const struct experts_product &p, int most, int *first,
                                             int *tiles) {
-    for (int e = (int)threadIdx.x; e <= p.n_experts; e += THREADS) first[e] = p.first[e];
+    for (int e = (int)threadIdx.x; e <= p.n_experts; e += (int)blockDim.x) first[e] = p.first[e];
     __syncthreads();
     const int lane = (int)threadIdx.x;
     for (int e0 = 0, before = 0; lane < 32 && e0 <= p.n_experts; e0 += 32) {
@@ -164,13 +177,14 @@ __device__ __forceinline__ void count_tiles(const struct experts_product &p, int
     __syncthreads();
 }
 
-// What becomes of a warpgroup's sums: 64 rows of W, from row 64 `half` of the matrix on. All threads of the warpgroup call it. A
-// lane holds two of each 8 pairs, and of these pairs the rows g and g + 8 of its warp's 16.
-template <typename T, int MOST> struct epilogue {
-    static constexpr int ROUNDS = MOST / ROUND;
+// What becomes of a warpgroup's sums: 64 rows of W, number `part` of the matrix. All threads of the warpgroup call it. A lane
+// holds two of each 8 pairs, and of these pairs the rows g and g + 8 of its warp's 16.
+template <typename W> struct epilogue {
+    using T = typename W::type;
+    static constexpr int MOST = W::PAIRS, ROUNDS = MOST / ROUND;
     const struct experts_product &p;
     const struct expert_tile &t;
-    int half;
+    int part;
     char *staging; // the warpgroup's
     const int *pairs;
 
@@ -184,9 +198,12 @@ template <typename T, int MOST> struct epilogue {
     __device__ __forceinline__ float bias_of(int row, bool held) const {
         return p.bias && held ? p.bias[(int64_t)t.expert * p.rows + row] : 0.0f;
     }
+    __device__ __forceinline__ static float added(float sum, float bias) {
+        return fmaf(sum, W::FACTOR, bias);
+    }
 
     __device__ __forceinline__ void results(const float (&sum)[MOST / 2]) const {
-        const int o = half * ROWS + warp() * 16 + g();
+        const int o = part * ROWS + warp() * 16 + g();
         const float add[2] = {bias_of(o, o < p.rows), bias_of(o + 8, o + 8 < p.rows)};
         meet(); // the pairs
 #pragma unroll
@@ -197,7 +214,8 @@ template <typename T, int MOST> struct epilogue {
             for (int v = 0; v < 4; v++) {
                 const int of = v % 2 ? pair.y : pair.x;
                 if (of >= 0 && o + v / 2 * 8 < p.rows)
-                    p.result[(int64_t)of * p.rows + o + v / 2 * 8] = sum[i * 4 + v] + add[v / 2];
+                    p.result[(int64_t)of * p.rows + o + v / 2 * 8] =
+                        added(sum[i * 4 + v], add[v / 2]);
             }
         }
         meet(); // the next tile's pairs may be written
@@ -207,7 +225,7 @@ template <typename T, int MOST> struct epilogue {
         const int thread = (int)threadIdx.x % 128, row = thread / 4, word = thread % 4;
         T *to = (T *)staging + t2() * HIDDEN_PITCH + warp() * 8 + g();
         const uint4 *from = (const uint4 *)((const T *)staging + row * HIDDEN_PITCH + word * 8);
-        const int o = half * (ROWS / 2) + word * 8, mine = half * (ROWS / 2) + warp() * 8 + g();
+        const int o = part * (ROWS / 2) + word * 8, mine = part * (ROWS / 2) + warp() * 8 + g();
         const float factor = p.act == ACT_SILU ? -1.0f : -1.702f,
                     add = bias_of(mine, mine < p.width),
                     add_other = bias_of(mine + p.width, mine < p.width);
@@ -217,8 +235,8 @@ template <typename T, int MOST> struct epilogue {
             if (r * ROUND >= t.n) break;
 #pragma unroll
             for (int i = 0; i < 8; i++) { // 8 pairs, pair
-                float gate = sum[r * 16 + i / 2 * 4 + i % 2] + add,
-                      other = sum[r * 16 + i / 2 * 4 + i % 2 + 2] + add_other;
+                float gate = added(sum[r * 16 + i / 2 * 4 + i % 2], add),
+                      other = added(sum[r * 16 + i / 2 * 4 + i % 2 + 2], add_other);
                 if (limited) {
                     gate = fminf(gate, p.limit);
                     other = fminf(fmaxf(other, -p.limit), p.limit) + 1.0f;
@@ -239,13 +257,12 @@ template <typename T, int MOST> struct epilogue {
         const int each = p.gated ? ROWS / 2 : ROWS; // hidden values of a pair
 #pragma unroll 1
         for (int i = (int)threadIdx.x % 128; i < n * each; i += 128) {
-            const int pair = i / each, in_half = i % each, o = half * each + in_half;
+            const int pair = i / each, at = i % each, o = part * each + at;
             if (o >= p.width) continue;
-            const float *from = sums + pair * PITCH;
-            float v = from[p.gated ? in_half / 8 * 16 + in_half % 8 : in_half] + bias_of(o, true);
+            const float *from = sums + pair * PITCH + (p.gated ? at / 8 * 16 + at % 8 : at);
+            float v = added(*from, bias_of(o, true));
             if (p.gated)
-                v = gated_value(
-                    p, v, from[in_half / 8 * 16 + in_half % 8 + 8] + bias_of(o + p.width, true));
+                v = gated_value(p, v, added(from[8], bias_of(o + p.width, true)));
             else
                 v = activated(p.act, v);
             ((T *)p.hidden)[(int64_t)(t.first + first_pair + pair) * p.width + o] =
@@ -291,7 +308,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[W::PAIRS / 2], const 
         if (lane < CLUSTER)
             cluster_arrive(cluster_address(ring.empty + (uint32_t)(8 * stage), lane));
     };
-    const typename W::lane w(j.w, j.p.gated);
+    typename W::lane w(j.w, j.p.gated);
     int before = -1;
     for (int step = 0; step < steps; step++, ring.next()) {
         mbarrier_wait(ring.full + (uint32_t)(8 * ring.stage), ring.round & 1);
@@ -303,7 +320,15 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[W::PAIRS / 2], const 
         if constexpr (32 * i <= W::PAIRS)                                                          \
             w.template multiply<32 * i>(sum, at, x, x_tile, step > 0);                             \
         break
-            CASE(1);
+        case 1:
+            if constexpr (W::LEAST == 16) {
+                if (n <= 16) {
+                    w.template multiply<16>(sum, at, x, x_tile, step > 0);
+                    break;
+                }
+            }
+            w.template multiply<32>(sum, at, x, x_tile, step > 0);
+            break;
             CASE(2);
             CASE(3);
             CASE(4);
@@ -317,6 +342,7 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[W::PAIRS / 2], const 
         before = ring.stage;
     }
     wgmma_wait<0>();
+    w.finish();
     wgmma_fence_results(sum);
     release(before);
 }
@@ -324,11 +350,12 @@ __device__ __forceinline__ void multiply_tile(float (&sum)[W::PAIRS / 2], const 
 #endif
 
 template <typename W, enum kind KIND>
-__global__ void __launch_bounds__(THREADS, 1)
+__global__ void __launch_bounds__(wide<W>::THREADS, 1)
     wide_kernel(const __grid_constant__ CUtensorMap x_map,
                 const __grid_constant__ struct wide<W> j) {
 #ifdef PARLEY_SM90A
     extern __shared__ __align__(1024) char shared[];
+    constexpr int WARPS = wide<W>::WARPS;
     const struct experts_product &p = j.p;
     const int warp = (int)threadIdx.x / 32, rank = (int)blockIdx.x % CLUSTER;
     const int stage_bytes = j.stage_bytes(), w_bytes = j.w_bytes();
@@ -336,8 +363,8 @@ __global__ void __launch_bounds__(THREADS, 1)
     struct ring ring = {shared_address(shared), 0, 0, stage_bytes, j.stages};
     ring.full = ring.first + (uint32_t)(j.stages * stage_bytes);
     ring.empty = ring.full + (uint32_t)(8 * j.stages);
-    int *pairs = (int *)(behind + 2 * STAGING), *first = pairs + 2 * W::PAIRS,
-        *tiles = first + p.n_experts + 1;
+    int *pairs = (int *)(behind + W::WARPGROUPS * STAGING),
+        *first = pairs + W::WARPGROUPS * W::PAIRS, *tiles = first + p.n_experts + 1;
     pdl_trigger();
     if (threadIdx.x == 0) {
         for (int i = 0; i < j.stages; i++) {
@@ -356,7 +383,7 @@ __global__ void __launch_bounds__(THREADS, 1)
     auto tile = [&] { return tile_of(p.n_experts, j.pairs, first, tiles, at / j.row_tiles); };
     auto row_tile = [&] { return at % j.row_tiles * CLUSTER + rank; };
     if (warp >= WARPS) {
-        setmaxnreg_dec<40>();
+        setmaxnreg_dec<wide<W>::REQUESTING>();
         for (; threadIdx.x == WARPS * 32 && at < all; at += clusters) {
             const struct expert_tile t = tile();
             const CUtensorMap *w_maps = j.maps + t.expert * W::MAPS;
@@ -383,12 +410,12 @@ __global__ void __launch_bounds__(THREADS, 1)
         }
         __syncwarp();
     } else {
-        setmaxnreg_inc<232>();
+        setmaxnreg_inc<wide<W>::REGISTERS>();
         char *staging = behind + warp / 4 * STAGING;
         pairs += warp / 4 * W::PAIRS;
         for (; at < all; at += clusters) {
             const struct expert_tile t = tile();
-            constexpr int EACH = W::PAIRS / 128; // pairs of a thread
+            constexpr int EACH = (W::PAIRS + 127) / 128; // pairs of a thread
             int pair[EACH];
             for (int i = 0; KIND == RESULTS && i < EACH; i++) {
                 const int of = (int)threadIdx.x % 128 + 128 * i;
@@ -396,11 +423,14 @@ __global__ void __launch_bounds__(THREADS, 1)
             }
             float sum[W::PAIRS / 2];
             multiply_tile<W>(sum, j, t.n, ring);
-            const struct epilogue<typename W::type, W::PAIRS> end = {
-                p, t, row_tile() * 2 + warp / 4, staging, pairs
+            const struct epilogue<W> end = {
+                p, t, row_tile() * W::WARPGROUPS + warp / 4, staging, pairs
             };
             if constexpr (KIND == RESULTS) {
-                for (int i = 0; i < EACH; i++) pairs[(int)threadIdx.x % 128 + 128 * i] = pair[i];
+                for (int i = 0; i < EACH; i++) {
+                    const int of = (int)threadIdx.x % 128 + 128 * i;
+                    if (of < W::PAIRS) pairs[of] = pair[i];
+                }
                 end.results(sum);
             } else if constexpr (KIND == HIDDEN_SIGMOID) {
                 end.hidden_sigmoid(sum);
@@ -420,13 +450,16 @@ template <typename W, enum kind KIND>
 int launch_wide(const struct experts_product *p, const typename W::matrix &w, const void *x,
                 const CUtensorMap *maps, cudaStream_t stream) {
     auto kernel = wide_kernel<W, KIND>;
-    const int rows = p->gated ? p->width : p->rows, each = (p->gated ? 64 : 128) * CLUSTER;
+    constexpr int THREADS = wide<W>::THREADS;
+    const int rows = p->gated ? p->width : p->rows,
+              each = (p->gated ? ROWS / 2 : ROWS) * W::WARPGROUPS * CLUSTER;
     struct wide<W> j = {
         *p, w, maps, (rows + each - 1) / each
     };
     // An expert has no more pairs than there are rows, so few rows leave room for more stages.
     const int boxes = (p->pairs / p->n_chosen + BOX - 1) / BOX;
-    const int behind = 2 * STAGING + (2 * W::PAIRS + 2 * (p->n_experts + 1)) * (int)sizeof(int);
+    const int behind = W::WARPGROUPS * STAGING +
+                       (W::WARPGROUPS * W::PAIRS + 2 * (p->n_experts + 1)) * (int)sizeof(int);
     j.pairs = boxes * BOX < W::PAIRS ? boxes * BOX : W::PAIRS;
     j.stages = (ROOM - behind) / (j.stage_bytes() + 16);
     const int bytes = j.stages * (j.stage_bytes() + 16) + behind;

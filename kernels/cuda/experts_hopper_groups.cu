@@ -1,28 +1,39 @@
-// Experts of many rows on sm_90a with weights of few bits (groups.h): experts_hopper.cuh.
+// Experts of more than a few rows on sm_90a with weights of few bits (groups.h): experts_hopper.cuh.
 //
-// Codes come to shared memory as they lie, a chunk (128 columns, of 8 bits 64) of eight tiles of 16 rows, with its scales. A lane's codes
-// are its part of the products' A: they become numbers of T in registers while the products of the columns before are under
-// way. Code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale that is rounded too
-// (MXFP4's are powers of two). A chunk's products are done before its stage is left; the other warpgroup's fill the gap.
+// Codes come to shared memory as they lie, a chunk (128 columns, of 8 bits 64) of sixteen tiles of 16 rows, with its scales. A
+// lane's codes are its part of the products' A: they become numbers of T in registers while the products of the columns before are under
+// way, also across stages. Code times scale plus offset in F32, rounded once, as the loader widens them; e2m1 times a scale
+// that is rounded too (MXFP4's are powers of two).
+//
+// Instructions are the bound, then the warps that hide their latency: four warpgroups, no product of more pairs than it
+// needs, a scale loaded by one lane of the four that have the row and made T once, e2m1 without a multiplication of its own
+// (FACTOR), descriptors in 32 bits.
 //
 // A gated `up`: a warp takes eight rows of a tile of gates and the same of the tile of others.
 #include "kernels/cuda/experts_hopper.cuh"
 #include "kernels/cuda/groups.cuh"
+#include <type_traits>
 
 namespace {
 
-constexpr int TILES = 8, OF_BOX = TILES / 2; // tiles of 16 rows in a stage; in a copy
+constexpr int TILES = 16, OF_BOX = TILES / 2; // tiles of 16 rows in a stage; in a copy
 constexpr int CODES = TILES * GROUPS_CHUNK_BYTES;
 int scale_words(enum groups_kind kind) { // of a tile and group
     return groups_with_offsets(kind) ? 32 : 16;
 }
 
-template <typename T, int KIND> struct codes {
+// SIXTEENS: groups of 16 columns, so a word of codes, 32 columns, has two scales of a row.
+template <typename T, int KIND, bool SIXTEENS> struct codes {
     using type = T;
-    static constexpr int PAIRS = 128, MAPS = 2; // maps of the codes, of the scales
-    static constexpr int STEP = groups_chunk_of(KIND), WORDS = groups_words(KIND);
+    static constexpr int WARPGROUPS = 4, PAIRS = 64, LEAST = 16, STEP = groups_chunk_of(KIND),
+                         MAPS = 2;                   // of the codes, of the scales
+    static constexpr int WORDS = groups_words(KIND); // of 32 columns
     static constexpr bool OFFSET = groups_with_offsets(KIND);
     static constexpr int SCALE_WORDS = OFFSET ? 32 : 16;
+    // In bf16 e2m1's bits are twice the number times 2^-127 (groups.cuh). The multiplication by the scale takes 2^95 of that
+    // off, and the end of the sums 2^32, so that scales below 2^32 stay finite. f16 has no exponents for that.
+    static constexpr bool FOLDED = KIND == GROUPS_NUMBERS && std::is_same<T, __nv_bfloat16>::value;
+    static constexpr float FACTOR = FOLDED ? 0x1p32f : 1.0f;
     using matrix = struct groups_matrix;
     __host__ __device__ static int bytes(const matrix &m) { return CODES + TILES * m.chunk_scale; }
 
@@ -44,96 +55,138 @@ template <typename T, int KIND> struct codes {
         }
     }
 
-    // What a lane reads of a stage: codes and scales of its two rows.
+    // What a lane reads of a stage: codes of its two rows, and of the scales those that are first used in words t of a chunk
+    // (t = lane % 4; SIXTEENS: in half t of its words, and in half t + 4), which the four lanes of the rows exchange.
     struct lane {
+        static constexpr int HALVES = SIXTEENS && WORDS == 4 ? 2 : 1;
+        // A scale and an offset, a scale, or a scale twice as T.
+        using loaded = typename std::conditional<OFFSET, float2, float>::type;
+        using scale = typename std::conditional<KIND == GROUPS_NUMBERS, uint32_t, loaded>::type;
         uint32_t codes_at[2], scales_at[2];
-        int unit_shift;
         struct code_constants constants;
+        uint32_t a[2][2][4]; // of this word and of the one before, whose products are under way
 
         __device__ __forceinline__ lane(const matrix &m, bool gated)
-            : unit_shift(m.unit_shift), constants(code_constants_of<T, KIND>(m.zero)) {
+            : constants(code_constants_of<T, KIND>(m.zero)), a() {
             const int group = (int)threadIdx.x / 128, warp = (int)threadIdx.x / 32 % 4,
                       l = (int)threadIdx.x % 32;
+            const int unit = SIXTEENS ? l % 4 : min(l % 4, WORDS - 1) * 2 >> m.unit_shift;
 #pragma unroll
             for (int r = 0; r < 2; r++) {
                 const int tile = gated ? group * 2 + warp / 2 + r * OF_BOX : group * 4 + warp,
                           eight = gated ? warp % 2 : r;
                 codes_at[r] = (uint32_t)(tile * GROUPS_CHUNK_BYTES + eight * 512 + l * 16);
-                scales_at[r] = (uint32_t)(CODES + tile * m.chunk_scale +
-                                          (eight * 8 + l / 4) * (OFFSET ? 8 : 4));
+                scales_at[r] = (uint32_t)(CODES + tile * m.chunk_scale + unit * SCALE_WORDS * 4 +
+                                          (eight * 8 + l / 4) * (int)sizeof(loaded));
             }
         }
-        // A row's operands of 16 columns, from `v`, times the scale of their unit.
-        __device__ __forceinline__ void scale(uint32_t &a, uint32_t &b, uint32_t w, int r,
-                                              int step16) const {
-            const uint32_t from =
-                w + scales_at[r] + (uint32_t)((step16 >> unit_shift) * SCALE_WORDS * 4);
-            if constexpr (KIND == GROUPS_NUMBERS) {
-                const float s = load_shared_float(from);
-                const uint32_t by = pack2<T>(s, s);
-                a = multiplied(a, by, T()), b = multiplied(b, by, T());
+        __device__ __forceinline__ static void load(uint32_t &to, uint32_t from) {
+            const float by = load_shared_float(from) * (FOLDED ? 0x1p95f : 1.0f);
+            to = pack2<T>(by, by);
+        }
+        __device__ __forceinline__ static void load(float &to, uint32_t from) {
+            to = load_shared_float(from);
+        }
+        __device__ __forceinline__ static void load(float2 &to, uint32_t from) {
+            to = load_shared_pair(from);
+        }
+        // Lane t's of the four.
+        template <typename V> __device__ __forceinline__ static V of_lane(V v, int t) {
+            return __shfl_sync(~0u, v, t, 4);
+        }
+        __device__ __forceinline__ static float2 of_lane(float2 v, int t) {
+            return make_float2(of_lane(v.x, t), of_lane(v.y, t));
+        }
+        __device__ __forceinline__ static void multiply_pair(uint32_t &v, uint32_t by) {
+            v = multiplied(v, by, T());
+        }
+        __device__ __forceinline__ static void multiply_pair(uint32_t &v, float2 by) {
+            const float2 x = unpack2(v, T());
+            v = pack2<T>(fmaf(by.x, x.x, by.y), fmaf(by.x, x.y, by.y));
+        }
+        __device__ __forceinline__ static void multiply_pair(uint32_t &v, float by) {
+            multiply_pair(v, make_float2(by, 0.0f));
+        }
+        // A row's operands of a word: its numbers times the scales of its halves.
+        __device__ __forceinline__ void operands(uint32_t (&v)[4], const uint4 &codes, int word,
+                                                 scale first, scale second) const {
+            if constexpr (FOLDED) {
+                uint32_t of_second[4];
+                code_pairs_at<T, KIND>(v, codes, word, {first, 0}, nullptr);
+                code_pairs_at<T, KIND>(of_second, codes, word, {second, 0}, nullptr);
+                v[2] = of_second[2], v[3] = of_second[3];
             } else {
-                const float2 by =
-                    OFFSET ? load_shared_pair(from) : make_float2(load_shared_float(from), 0);
-                const float2 x = unpack2(a, T()), y = unpack2(b, T());
-                a = pack2<T>(fmaf(by.x, x.x, by.y), fmaf(by.x, x.y, by.y));
-                b = pack2<T>(fmaf(by.x, y.x, by.y), fmaf(by.x, y.y, by.y));
+                code_pairs_at<T, KIND>(v, codes, word, constants, nullptr);
+                multiply_pair(v[0], first), multiply_pair(v[1], first);
+                multiply_pair(v[2], second), multiply_pair(v[3], second);
             }
         }
         template <int N>
         __device__ __forceinline__ void multiply(float (&sum)[PAIRS / 2], uint32_t w, uint32_t x,
-                                                 uint32_t x_tile, bool keep) const {
-            const uint4 top = load_shared(w + codes_at[0]), bottom = load_shared(w + codes_at[1]);
-            uint32_t a[2][2][4]; // of this word and of the one before
+                                                 uint32_t x_tile, bool keep) {
+            uint4 codes[2];
+            scale mine[2][HALVES];
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                codes[r] = load_shared(w + codes_at[r]);
+#pragma unroll
+                for (int i = 0; i < HALVES; i++)
+                    load(mine[r][i], w + scales_at[r] + (uint32_t)(i * 4 * SCALE_WORDS * 4));
+            }
+            const uint64_t tile = tile_descriptor(x);
 #pragma unroll
             for (int word = 0; word < WORDS; word++) { // 32 columns
-                const uint64_t b =
-                    tile_descriptor(x + (uint32_t)(word / 2) * x_tile) + word % 2 * 4;
                 uint32_t(&now)[2][4] = a[word % 2];
-                uint32_t first[4], second[4];
-                code_pairs_at<T, KIND>(first, top, word, constants, nullptr);
-                code_pairs_at<T, KIND>(second, bottom, word, constants, nullptr);
 #pragma unroll
-                for (int h = 0; h < 2; h++) {
-                    scale(first[2 * h], first[2 * h + 1], w, 0, 2 * word + h);
-                    scale(second[2 * h], second[2 * h + 1], w, 1, 2 * word + h);
-                    now[h][0] = first[2 * h], now[h][1] = second[2 * h];
-                    now[h][2] = first[2 * h + 1], now[h][3] = second[2 * h + 1];
+                for (int r = 0; r < 2; r++) {
+                    uint32_t v[4];
+                    scale by[2];
+#pragma unroll
+                    for (int h = 0; h < 2; h++)
+                        by[h] = SIXTEENS ? of_lane(mine[r][word / 2], word % 2 * 2 + h)
+                                : h      ? by[0]
+                                         : of_lane(mine[r][0], word);
+                    operands(v, codes[r], word, by[0], by[1]);
+#pragma unroll
+                    for (int m = 0; m < 4; m++) now[m / 2][m % 2 * 2 + r] = v[m];
                 }
                 wgmma_fence();
 #pragma unroll
                 for (int h = 0; h < 2; h++)
-                    wgmma<N>::rs(*(float(*)[N / 2]) sum, now[h], b + 2 * h, keep || word + h > 0,
-                                 T());
+                    wgmma<N>::rs(*(float(*)[N / 2]) sum, now[h],
+                                 tile_behind(tile, word / 2 * (x_tile >> 4) + word % 2 * 4 + 2 * h),
+                                 keep || word + h > 0, T());
                 wgmma_commit();
-                if (word == 0) continue;
-                if (word < WORDS - 1)
-                    wgmma_wait<1>();
-                else
-                    wgmma_wait<0>();
+                wgmma_wait<1>(); // at word 0 for the last of the stage before
                 wgmma_fence_operand(a[(word + 1) % 2]);
             }
+        }
+        __device__ __forceinline__ void finish(void) const {
             wgmma_fence_operand(a[1]);
         }
     };
 #endif
 };
 
-template <typename T, int KIND, enum kind RESULT>
+template <typename W, enum kind RESULT>
 int launch_codes(const struct experts_product *p, const void *x, const CUtensorMap *maps,
                  cudaStream_t stream) {
     const struct groups_matrix m = groups_matrix_by(p->ld, p->cols);
     if constexpr (RESULT == RESULTS)
-        return launch_wide<codes<T, KIND>, RESULTS>(p, m, x, maps, stream);
+        return launch_wide<W, RESULTS>(p, m, x, maps, stream);
     else
-        return launch_up<codes<T, KIND>>(p, m, x, maps, stream);
+        return launch_up<W>(p, m, x, maps, stream);
 }
 
 template <typename T, enum kind RESULT>
 int launch_kind(const struct experts_product *p, const void *x, const CUtensorMap *maps,
                 cudaStream_t stream) {
-    GROUPS_KINDS(groups_matrix_by(p->ld, p->cols).kind,
-                 return (launch_codes<T, KIND, RESULT>(p, x, maps, stream)));
+    const struct groups_matrix m = groups_matrix_by(p->ld, p->cols);
+    GROUPS_KINDS(
+        m.kind, if constexpr (!groups_with_offsets(KIND)) { // which have 32 columns or more
+            if (m.unit == 16)
+                return (launch_codes<codes<T, KIND, true>, RESULT>(p, x, maps, stream));
+        } return (launch_codes<codes<T, KIND, false>, RESULT>(p, x, maps, stream)));
 }
 
 template <typename T>

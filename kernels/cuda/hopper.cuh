@@ -232,6 +232,10 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address) {
     return (uint64_t)((address & 0x3ffff) >> 4) | 1ull << 16 |
            (uint64_t)(8 * SWIZZLED_ROW >> 4) << 32 | 1ull << 62;
 }
+// A descriptor that lies `words` words of 16 bytes behind, in 32 bits: the high half has no part of the address.
+__device__ __forceinline__ uint64_t tile_behind(uint64_t descriptor, uint32_t words) {
+    return (descriptor >> 32 << 32) | ((uint32_t)descriptor + words);
+}
 // The whole warpgroup calls fence, wgmma, commit. The fence orders them behind its writes of registers.
 __device__ __forceinline__ void wgmma_fence(void) {
     asm volatile("wgmma.fence.sync.aligned;" ::: "memory");

@@ -445,6 +445,9 @@ static void few_bits(const struct twin *w) {
         {32, 4, 2880, 360, ACT_QUICK_GELU, true, true, 7},
         {160, 6, 256, 128, ACT_SILU, true, false, 0}, // more than the small table has
     };
+    // Whole tiles of 16 gates, which the tiles of sm_90 take: up to 16, 32 and 64 pairs of an expert and more.
+    static const struct shape sixteens = {8, 2, 328, 272, ACT_QUICK_GELU, true, true, 7};
+    static const int32_t tiles[] = {25, 60, 130, 300}, one_tile[] = {40, 131};
     static const int32_t rows[] = {1, 3, 9, 33, 130, 300}, some[] = {1, 9, 130},
                          others[] = {3, 33, 300}, mixed[] = {1, 67, 133}, forty = 40, most = 300;
     for (size_t f = 0; f < sizeof formats / sizeof *formats; f++)
@@ -457,6 +460,10 @@ static void few_bits(const struct twin *w) {
                                   : some,
                          whole ? 6 : 3, false);
         }
+    for (size_t f = 0; f < 4; f++) {
+        check_stored(w, 0, &formats[f], &formats[f], &sixteens, tiles, 4, false);
+        check_stored(w, 0, &formats[f], &formats[f], &sixteens, one_tile, 2, true);
+    }
     check_stored(w, 0, &formats[0], &formats[0], &of[0], &forty, 1,
                  true); // one expert has all rows
     check_stored(w, 0, &formats[2], &formats[2], &of[0], &most, 1, true);
