@@ -77,7 +77,9 @@ static int open_device(struct cuda_backend *cuda, struct err *err) {
     if (rc != cudaSuccess)
         return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
     TRY(cuda_alloc((void **)&cuda->tickets, (CUDA_TICKETS + 2) * sizeof *cuda->tickets, err));
+    TRY(cuda_alloc((void **)&cuda->chain.work, sizeof *cuda->chain.work, err));
     rc = cudaMemset(cuda->tickets, 0, (CUDA_TICKETS + 2) * sizeof *cuda->tickets);
+    if (rc == cudaSuccess) rc = cudaMemset(cuda->chain.work, 0, sizeof *cuda->chain.work);
     if (rc != cudaSuccess)
         return err_set(err, E_DEVICE, "GPU %d: %s", cuda->device, cudaGetErrorString(rc));
     cuda->claimed = !cuda->deterministic && cuda_claim_device(cuda->device);
@@ -130,6 +132,7 @@ void cuda_close(struct backend *be) {
     cuda_ranks_release(cuda);
     cudaFree(cuda->attention_work);
     cudaFree(cuda->tickets);
+    cudaFree(cuda->chain.work);
     if (cuda->claimed) cuda_disclaim_device(cuda->device);
     cudaFree(cuda->widened);
     if (cuda->stream) cudaStreamDestroy(cuda->stream);

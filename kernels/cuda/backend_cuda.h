@@ -4,6 +4,7 @@
 #pragma once
 #include "kernels/cuda/cublas.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/groups.h"
 #include "kernels/cuda/ranks.h"
 #include "kernels/cuda/step.h"
 
@@ -71,7 +72,15 @@ struct cuda_backend {
     // then two words of experts whose blocks stay.
     uint32_t *tickets;
     uint32_t next_ticket;
-    bool claimed;             // cuda_claim_device
+    bool claimed; // cuda_claim_device
+    // Linears of one row that wait for those behind them, to be launched as one (cuda_groups_chain). Every other call to
+    // the backend launches them first.
+    struct cuda_chain {
+        struct cuda_linear link[GROUPS_CHAIN];
+        int n;
+        int rc; // of a launch that failed; the step returns it
+        struct cuda_chain_work *work;
+    } chain;
     struct cuda_drawn drawn;  // its slot is part of the step's description
     cudaEvent_t drawn_before; // the end of the step that the present one follows
     void *draw_work;
@@ -99,9 +108,12 @@ struct cuda_backend {
     char description[160];
 };
 
-// be: one that backend_cuda_open made.
+void cuda_chain_launch(struct cuda_backend *cuda);
+// be: one that backend_cuda_open made. Behind the linears that wait.
 static inline struct cuda_backend *cuda_of(struct backend *be) {
-    return (struct cuda_backend *)be;
+    struct cuda_backend *cuda = (struct cuda_backend *)be;
+    if (cuda->chain.n > 0) cuda_chain_launch(cuda);
+    return cuda;
 }
 
 // 0, or E_DEVICE after logging the error.

@@ -200,9 +200,10 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
                 const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
                 ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
                 if (down)
-                    groups_piece<T, KIND, 1>(one, from, x, units, piece, s.m);
+                    groups_piece<T, KIND, 1>(one, from, from + PIECE_CODES, x, units, piece, s.m);
                 else
-                    groups_piece<T, KIND, 2>(sum, from, x, units, piece, s.m);
+                    groups_piece<T, KIND, 2>(sum, from, from + 2 * PIECE_CODES, x, units, piece,
+                                             s.m);
                 __syncwarp(); // all lanes have read
                 request(stage);
                 if (++stage == j.stages) stage = 0, phase ^= 1;

@@ -69,6 +69,17 @@ enum { GROUPS_STREAM_ROWS = 64 };
 // Up to GROUPS_STREAM_ROWS rows on sm_90a; a row's bits do not depend on the others, nor on their number if `same`. Fuses
 // activation and gate, but no norm. CUDA_UNSUPPORTED likewise.
 int cuda_groups_stream(const struct cuda_linear *a, bool same, cudaStream_t stream);
+enum { GROUPS_CHAIN = 4, GROUPS_CHAIN_COLS = 28672 };
+struct cuda_chain_work { // device memory, zero before the first launch
+    uint32_t launch, left; // launches so far; blocks that have left the present one
+    uint32_t reserved[14];
+    uint64_t box[GROUPS_CHAIN - 1][GROUPS_CHAIN_COLS / 2];
+};
+// Linears of one row that follow each other, a (n <= GROUPS_CHAIN), in one launch; each of them may read what those before it
+// wrote. Fuses a norm of up to 8,192 columns, activation and gate. All of them are such that cuda_groups_chains.
+bool cuda_groups_chains(const struct cuda_linear *a);
+int cuda_groups_chain(const struct cuda_linear *a, int n, struct cuda_chain_work *work,
+                      cudaStream_t stream);
 // dst (rows, cols) of a->dtype. The successor in the stream starts after it.
 int cuda_groups_widen(void *dst, const struct cuda_linear *a, cudaStream_t stream);
 // As cuda_embed.

@@ -34,7 +34,7 @@ template <typename T> struct e2m1_codes {
 };
 
 constexpr int STEP_COLUMNS = 256;
-constexpr int NORM_VECTORS = 2; // of a thread that norms x
+constexpr int NORM_VECTORS = 2;                                         // of a thread that norms x
 constexpr int PIECE = 2;                                                // chunks
 constexpr int PIECE_CODES = PIECE * GROUPS_CHUNK_BYTES;                 // of a tile
 template <int KIND> __host__ __device__ constexpr int groups_pieces() { // of a step
@@ -165,7 +165,7 @@ __device__ __forceinline__ void load_codes(uint4 (&top)[TILES], uint4 (&bottom)[
 // lanes of column g have x where the unit is its own, else zeros. So lane (g, t) ends with rows g and g + 8 of units 2t and
 // 2t + 1.
 template <typename T, int TILES>
-__device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t from,
+__device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t from, uint32_t scales,
                                              const char *x_here, int step,
                                              const struct groups_steps &m) {
     constexpr int row = groups_scale_row<GROUPS_NUMBERS>();
@@ -210,16 +210,15 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             float(&of)[2][4] = of_units[i];
-            const uint32_t scales =
-                from + (uint32_t)(TILES * PIECE_CODES + i * m.scale_bytes + g * 4 +
-                                  ((shift > 0 ? 0 : part * 8) + 2 * t) * row);
+            const uint32_t at = scales + (uint32_t)(i * m.scale_bytes + g * 4 +
+                                                    ((shift > 0 ? 0 : part * 8) + 2 * t) * row);
 #pragma unroll
             for (int u = 0; u < 2; u++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
-                    const float scale =
-                        2 * t + u < units ? load_shared_float(scales + (uint32_t)(u * row + r * 32))
-                                          : 0.0f;
+                    const float scale = 2 * t + u < units
+                                            ? load_shared_float(at + (uint32_t)(u * row + r * 32))
+                                            : 0.0f;
                     sum[i][r] = fmaf(scale, of[0][2 * r + u] + of[1][2 * r + u], sum[i][r]);
                     of[0][2 * r + u] = of[1][2 * r + u] = 0.0f;
                 }
@@ -230,7 +229,7 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
 // Ends units of a piece of the tiles, u of this lane: their sums times its scale go to the rows' sums. units: of the
 // piece's x. end(i, r): tile i's sum, of row g (r 0) or g + 8.
 template <int KIND, int TILES, typename End>
-__device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t from,
+__device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t scales,
                                           const struct digits_unit *units, int u,
                                           const struct groups_steps &m, End end) {
     constexpr int row = groups_scale_row<KIND>();
@@ -238,8 +237,7 @@ __device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t from,
     const float2 of = units[u].of[t % 2];
 #pragma unroll
     for (int i = 0; i < TILES; i++) {
-        const uint32_t at =
-            from + (uint32_t)(TILES * PIECE_CODES + i * m.scale_bytes + u * row + g * (row / 16));
+        const uint32_t at = scales + (uint32_t)(i * m.scale_bytes + u * row + g * (row / 16));
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const float of_codes = end(i, r);
@@ -257,7 +255,7 @@ __device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t from,
 // By a warp, as groups_piece: integer codes. WIDE: units of a chunk or more. Else columns 0 to 3 of B are an even unit's digits
 // and 4 to 7 the next one's: lanes t 0 and 1 end with the one, t 2 and 3 with the other.
 template <int KIND, int TILES, bool WIDE>
-__device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t from,
+__device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t from, uint32_t scales,
                                             const char *x_here, const struct digits_unit *units,
                                             int step, const struct groups_steps &m) {
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4;
@@ -284,18 +282,18 @@ __device__ __forceinline__ void digits_step(float (&sum)[TILES][2], uint32_t fro
                 of_unit[i].add(word_at(top[i], half * 2), word_at(bottom[i], half * 2),
                                word_at(top[i], half * 2 + 1), word_at(bottom[i], half * 2 + 1), x);
             if (!WIDE && (words || half))
-                end_units<KIND, TILES>(sum, from, units,
+                end_units<KIND, TILES>(sum, scales, units,
                                        (words ? part * 4 + half * 2 : part * 2) + t / 2, m, end);
         }
         // A wide unit ends with its last column, and with the last chunk.
         if (WIDE && (part || m.unit_shift == 3 || chunk + 1 == m.chunks))
-            end_units<KIND, TILES>(sum, from, units, m.unit_shift == 3 ? part : 0, m, end);
+            end_units<KIND, TILES>(sum, scales, units, m.unit_shift == 3 ? part : 0, m, end);
     }
 }
 
 // The same of codes of 8 bits, of piece `piece`. WIDE: units of all its 128 columns.
 template <int KIND, int TILES, bool WIDE>
-__device__ __forceinline__ void bytes_piece(float (&sum)[TILES][2], uint32_t from,
+__device__ __forceinline__ void bytes_piece(float (&sum)[TILES][2], uint32_t from, uint32_t scales,
                                             const char *x_here, const struct digits_unit *units,
                                             int piece, const struct groups_steps &m) {
     const int lane = (int)threadIdx.x % 32, g = lane / 4, t = lane % 4, shift = m.unit_shift;
@@ -320,37 +318,37 @@ __device__ __forceinline__ void bytes_piece(float (&sum)[TILES][2], uint32_t fro
 #pragma unroll
         for (int i = 0; i < TILES; i++) of_unit[i].add(top[i], bottom[i], x);
         if (!WIDE && shift == 0) { // of 16 columns: one pair in `low`, one in `high`
-            end_units<KIND, TILES>(sum, from, units, part * 4 + t / 2, m, [&](int i, int r) {
+            end_units<KIND, TILES>(sum, scales, units, part * 4 + t / 2, m, [&](int i, int r) {
                 return of_unit[i].end_of(of_unit[i].low, r);
             });
-            end_units<KIND, TILES>(sum, from, units, part * 4 + 2 + t / 2, m, [&](int i, int r) {
+            end_units<KIND, TILES>(sum, scales, units, part * 4 + 2 + t / 2, m, [&](int i, int r) {
                 return of_unit[i].end_of(of_unit[i].high, r);
             });
         } else if (!WIDE && shift == 1) {
-            end_units<KIND, TILES>(sum, from, units, part * 2 + t / 2, m, end);
+            end_units<KIND, TILES>(sum, scales, units, part * 2 + t / 2, m, end);
         } else if (last) {
-            end_units<KIND, TILES>(sum, from, units, WIDE ? 0 : t / 2, m, end);
+            end_units<KIND, TILES>(sum, scales, units, WIDE ? 0 : t / 2, m, end);
         }
         if (last) break;
     }
 }
 
-// By a warp: adds piece `piece` of the tiles that request_piece left at `from` to this lane's part of their rows g and g + 8.
+// By a warp: adds piece `piece` of the tiles, whose codes lie at `from`, to this lane's part of their rows g and g + 8.
 template <typename T, int KIND, int TILES>
-__device__ __forceinline__ void groups_piece(float (&sum)[TILES][2], uint32_t from,
+__device__ __forceinline__ void groups_piece(float (&sum)[TILES][2], uint32_t from, uint32_t scales,
                                              const char *x_here, const struct digits_unit *units,
                                              int piece, const struct groups_steps &m) {
     if constexpr (KIND == GROUPS_NUMBERS) {
-        numbers_step<T, TILES>(sum, from, x_here, piece, m);
+        numbers_step<T, TILES>(sum, from, scales, x_here, piece, m);
     } else if constexpr (groups_of_bytes(KIND)) {
         if (m.unit_shift >= 3)
-            bytes_piece<KIND, TILES, true>(sum, from, x_here, units, piece, m);
+            bytes_piece<KIND, TILES, true>(sum, from, scales, x_here, units, piece, m);
         else
-            bytes_piece<KIND, TILES, false>(sum, from, x_here, units, piece, m);
+            bytes_piece<KIND, TILES, false>(sum, from, scales, x_here, units, piece, m);
     } else if (m.unit_shift >= 3) {
-        digits_step<KIND, TILES, true>(sum, from, x_here, units, piece, m);
+        digits_step<KIND, TILES, true>(sum, from, scales, x_here, units, piece, m);
     } else {
-        digits_step<KIND, TILES, false>(sum, from, x_here, units, piece, m);
+        digits_step<KIND, TILES, false>(sum, from, scales, x_here, units, piece, m);
     }
 }
 // By all lanes: the row's sum from their parts, of use in lanes t 0.
@@ -396,15 +394,11 @@ template <int WARPS, bool BYTES> struct step_norm {
         sync();
         return warp_sum(lane < (n + 31) / 32 ? parts[lane] : 0.0f);
     }
-    // sync: the warps' barrier; load: 16 bytes of x.
-    template <typename T, typename Sync, typename Load>
+    // raw: x, then normed. sync: the warps' barrier.
+    template <typename T, typename Sync>
     __device__ __forceinline__ void run(uint4 (&raw)[NORM_VECTORS], const struct cuda_linear &a,
-                                        float (*parts)[2 * WARPS], Sync sync, Load load) const {
+                                        float (*parts)[2 * WARPS], Sync sync) const {
         float v[NORM_VECTORS][8], part[NORM_VECTORS] = {}, mean = 0.0f;
-#pragma unroll
-        for (int i = 0; i < NORM_VECTORS; i++)
-            raw[i] = vector[i] < n ? load((const T *)a.x + vector[i] * 8)
-                                   : make_uint4(0, 0, 0, 0);
 #pragma unroll
         for (int i = 0; i < NORM_VECTORS; i++)
 #pragma unroll

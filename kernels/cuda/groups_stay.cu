@@ -12,7 +12,7 @@
 namespace {
 
 constexpr int WARPS = 8, THREADS = WARPS * 32, BLOCKS = 2;
-constexpr int STAGES = 12;      // of a warp's queue, at most
+constexpr int STAGES = 12; // of a warp's queue, at most
 
 struct groups_stay {
     struct cuda_linear a;
@@ -143,8 +143,12 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
     if constexpr (DIGITS && NORMED) {
         __shared__ float parts[2][2 * WARPS];
         pdl_wait();
-        norm.template run<T>(raw, a, parts, barrier_of_eight,
-                             [](const void *from) { return *(const uint4 *)from; });
+#pragma unroll
+        for (int i = 0; i < NORM_VECTORS; i++)
+            raw[i] = norm.vector[i] < a.cols / 8
+                         ? *(const uint4 *)((const T *)a.x + norm.vector[i] * 8)
+                         : make_uint4(0, 0, 0, 0);
+        norm.template run<T>(raw, a, parts, barrier_of_eight);
     } else if constexpr (DIGITS) {
         pdl_wait();
         load_two(warp);
@@ -189,7 +193,8 @@ __global__ void __launch_bounds__(STAY_THREADS, BLOCKS)
             for (int piece = step * PIECES; piece < min((step + 1) * PIECES, m.pieces); piece++) {
                 ::mbarrier_wait(bars + (uint32_t)(stage * 8), phase);
                 const uint32_t from = queue + (uint32_t)(stage * j.stage_bytes);
-                groups_piece<T, KIND, TILES>(sum, from, x_here, units, piece, m);
+                groups_piece<T, KIND, TILES>(sum, from, from + TILES * PIECE_CODES, x_here, units,
+                                             piece, m);
                 __syncwarp(); // all lanes have read
                 request(stage);
                 if (++stage == j.stages) stage = 0, phase ^= 1;

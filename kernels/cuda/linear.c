@@ -99,9 +99,31 @@ static uint32_t *next_ticket(struct cuda_backend *cuda) {
     return &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
 }
 
+// Launches what waits.
+void cuda_chain_launch(struct cuda_backend *cuda) {
+    struct cuda_chain *c = &cuda->chain;
+    const int n = c->n;
+    int rc = CUDA_UNSUPPORTED;
+    c->n = 0;
+    if (n == 1) rc = cuda_groups_stay(c->link, next_ticket(cuda), cuda->stream);
+    if (rc == CUDA_UNSUPPORTED)
+        rc = cuda_groups_chain(c->link, n, c->work, cuda->stream);
+    if (rc != 0) c->rc = E_DEVICE;
+}
+
+// Whether the linear waits now for those behind it. Else all that wait are launched.
+static bool chained(struct cuda_backend *cuda, const struct cuda_linear *a) {
+    struct cuda_chain *c = &cuda->chain;
+    const bool waits = cuda->claimed && !cuda->deterministic && cuda_groups_chains(a);
+    if (c->n == GROUPS_CHAIN || (c->n > 0 && !waits)) cuda_chain_launch(cuda);
+    if (waits) c->link[c->n++] = *a;
+    return waits;
+}
+
 // Few bits. Many rows: the matrix is widened, then multiplied as any other of 16 bits.
 static int multiply_groups(struct cuda_backend *cuda, struct cuda_linear *a) {
     int rc = CUDA_UNSUPPORTED;
+    if (chained(cuda, a)) return 0;
     if (a->w_dtype != DTYPE_U8) return rc;
     if (a->n == 1 && !cuda->deterministic)
         rc = cuda_groups_stay(a, next_ticket(cuda), cuda->stream);
@@ -125,7 +147,7 @@ void cuda_groups_widened(const struct cuda_backend *cuda, struct cuda_linear *a)
 
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias) {
-    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
@@ -165,7 +187,7 @@ int cuda_op_norm_route(struct backend *be, int32_t *ids, float *weights, void *n
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                         void *y, const void *x, int32_t n, const struct weight *w,
                         const float *bias, const struct activate_args *act) {
-    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
@@ -177,6 +199,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
     }
     if (cuda->deterministic || n != 1) return OP_DECLINED;
     if (w->dtype == DTYPE_U8) return declined(multiply_groups(cuda, &a));
+    cuda = cuda_of(be);
     uint32_t *ticket = next_ticket(cuda);
     int rc = cuda_gemv_stay(&a, ticket, cuda->stream);
     if (rc == CUDA_UNSUPPORTED) rc = cuda_gemv_8bit_stay(&a, ticket, cuda->stream);
@@ -187,13 +210,14 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
                             const struct weight *w, const float *bias, enum activation act,
                             bool gated) {
-    struct cuda_backend *cuda = cuda_of(be);
+    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.activate = true;
     a.act = act;
     a.gated = gated;
     if (n == 0) return 0;
     if (w->dtype == DTYPE_U8) return declined(multiply_groups(cuda, &a));
+    cuda = cuda_of(be);
     int rc = cuda_linear_fp8(cuda, &a);
     if (rc == CUDA_UNSUPPORTED) rc = multiply(cuda, &a);
     return declined(rc);

@@ -299,6 +299,9 @@ int cuda_step_begin(struct backend *be, const struct batch *b, const struct batc
 int cuda_step_launch(struct backend *be) {
     struct cuda_backend *cuda = cuda_of(be);
     struct cuda_step *s = &cuda->step;
+    const int waited = cuda->chain.rc;
+    cuda->chain.rc = 0;
+    if (waited < 0) return waited;
     if (!s->recording) return 0;
     cudaGraph_t graph;
     struct cuda_graph *g = s->recording;

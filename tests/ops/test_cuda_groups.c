@@ -267,6 +267,112 @@ static void fused(const struct twin *w) {
     }
 }
 
+// The linears of a layer's end and of the next one's start, which wait for each other and are launched together, against
+// themselves one after the other: their sums have another order, so that a result may be rounded otherwise.
+struct layer {
+    struct weight out, up, down, next;
+    int32_t width, feed, rows;
+    float *weights;                            // of the norms
+    void *attended, *x, *activated, *activity; // x: the stream; activity: of `next`
+};
+
+static struct weight random_weight(const struct twin *w, const struct group_format *f, int32_t rows,
+                                   int32_t cols, uint32_t salt) {
+    const struct group_rows s = {*f, cols, salt};
+    const struct group_source source = {*f, group_rows_fill, &s};
+    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
+    struct weight gpu;
+    struct err err = {0};
+    if (w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+    return gpu;
+}
+
+// apart: each is read before the next one is asked for, and so launched alone.
+static void run_layer(const struct twin *w, struct layer *l, bool apart) {
+    const struct backend_ops *ops = w->gpu->ops;
+    const struct norm_args norm = {NORM_RMS, l->weights, NULL, 1e-5f, 0};
+    const struct activate_args act = {ACT_SILU, true};
+    uint16_t some[8];
+    assert_int_equal(ops->linear(w->gpu, LINEAR_ADD, l->x, l->attended, 1, &l->out, NULL), 0);
+    if (apart) ops->mem_read(w->gpu, some, l->x, sizeof some);
+    assert_int_equal(
+        ops->norm_linear(w->gpu, &norm, LINEAR_STORE, l->activated, l->x, 1, &l->up, NULL, &act),
+        0);
+    if (apart) ops->mem_read(w->gpu, some, l->activated, sizeof some);
+    assert_int_equal(ops->linear(w->gpu, LINEAR_ADD, l->x, l->activated, 1, &l->down, NULL), 0);
+    if (apart) ops->mem_read(w->gpu, some, l->x, sizeof some);
+    assert_int_equal(
+        ops->norm_linear(w->gpu, &norm, LINEAR_STORE, l->activity, l->x, 1, &l->next, NULL, NULL),
+        0);
+}
+
+static void check_chain(const struct twin *w, const struct group_format *f,
+                        const struct group_format *down, int32_t width, int32_t feed,
+                        int32_t rows) {
+    struct layer l = {.width = width, .feed = feed, .rows = rows};
+    float *x = twin_floats(w, width), *attended = twin_floats(w, width), *by = op_floats(width);
+    // F16 ends at 65,504, and the stream grows.
+    for (int32_t i = 0; i < width; i++) x[i] /= 64, attended[i] /= 64, by[i] /= 16;
+    float *want[3], *got[3];
+    l.out = random_weight(w, f, width, width, 1), l.up = random_weight(w, f, 2 * feed, width, 2);
+    l.down = random_weight(w, down, width, feed, 3), l.next = random_weight(w, f, rows, width, 4);
+    l.weights = twin_up_bytes(w, by, (size_t)width * 4);
+    l.activated = twin_alloc(w, (size_t)feed * 4), l.activity = twin_alloc(w, (size_t)rows * 4);
+    l.attended = twin_up(w, attended, width);
+    for (int round = 0; round < 4; round++) {
+        l.x = twin_up(w, x, width);
+        // Several at once: what one leaves behind is what the next one begins with.
+        for (int again = 0; again < (round ? 3 : 1); again++) run_layer(w, &l, round == 0);
+        if (round > 1) { // the same bits again
+            float *same = twin_down(w, l.activity, rows, w->t);
+            op_same_bits(same, got[2], rows, "a chain again");
+            free(same);
+        } else {
+            float **to = round ? got : want;
+            to[0] = twin_down(w, l.activated, feed, w->t);
+            to[1] = twin_down(w, l.x, width, w->t);
+            to[2] = twin_down(w, l.activity, rows, w->t);
+        }
+        twin_free(w, l.x);
+        if (round != 0) continue;
+        l.x = twin_up(w, x, width); // the chain's first run alone, against the linears one by one
+        run_layer(w, &l, false);
+        const int32_t n[3] = {feed, width, rows};
+        const void *at[3] = {l.activated, l.x, l.activity};
+        for (int i = 0; i < 3; i++) {
+            float *one = twin_down(w, at[i], n[i], w->t), largest = 0;
+            for (int32_t k = 0; k < n[i]; k++) largest = fmaxf(largest, fabsf(want[i][k]));
+            for (int32_t k = 0; k < n[i]; k++)
+                op_near(one[k], want[i][k], 4 * twin_unit(w->t) * (double)largest, "a chain", k);
+            free(one), free(want[i]);
+        }
+        twin_free(w, l.x);
+    }
+    for (int i = 0; i < 3; i++) free(got[i]);
+    twin_free(w, l.attended), twin_free(w, l.activated), twin_free(w, l.activity);
+    twin_free(w, l.weights);
+    w->gpu->ops->weight_release(w->gpu, &l.out), w->gpu->ops->weight_release(w->gpu, &l.up);
+    w->gpu->ops->weight_release(w->gpu, &l.down), w->gpu->ops->weight_release(w->gpu, &l.next);
+    free(x), free(attended), free(by);
+}
+
+static void chains(const struct twin *w) {
+    static const int pairs[][2] = {{0, 0}, {1, 1}, {2, 2}, {6, 9}, {8, 8}, {10, 9}, {11, 11}};
+    if (w->t == DTYPE_F32 || strstr(w->gpu->description, "determ")) return;
+    op_seed(29);
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++) {
+        const struct group_format *f = &formats[pairs[i][0]], *down = &formats[pairs[i][1]];
+        check_chain(w, f, down, 1024, 2816, 1544);
+        check_chain(w, f, down, 1032, 2816, 1544); // two of four alone wait for each other
+        check_chain(w, f, down, 2560, 9728, 300);
+        check_chain(w, f, down, 4096, 14336, 6144);
+        check_chain(w, f, down, 256, 512,
+                    136); // most blocks without a tile, most warps without a piece
+    }
+    check_chain(w, &formats[0], &formats[0], 8192, 1024, 1024);
+    check_chain(w, &formats[0], &formats[0], 512, 28672, 1024);
+}
+
 // Rows of an embedding, scaled; columns that end within a chunk.
 static void embeddings(const struct twin *w) {
     enum { VOCAB = 83, COLS = 328, N = 5 };
@@ -318,6 +424,9 @@ static void test_fused(void **state) {
 static void test_extremes(void **state) {
     twin_each(extremes);
 }
+static void test_chains(void **state) {
+    twin_each(chains);
+}
 static void test_embeddings(void **state) {
     twin_each(embeddings);
 }
@@ -327,9 +436,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),      cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_fused),      cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_embeddings), cmocka_unit_test(test_refusals)};
+        cmocka_unit_test(test_kinds),   cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_fused),   cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_chains),  cmocka_unit_test(test_embeddings),
+        cmocka_unit_test(test_refusals)};
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
