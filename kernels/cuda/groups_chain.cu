@@ -1,9 +1,9 @@
 // Linears of one row with weights of few bits (groups.h) that follow each other, each of which may read what those before
 // it wrote, in one launch. sm_90a.
 //
-// A decode step of one session reads a layer's weights in some 26 microseconds and took 58: each launch began with a norm, the
-// row's digits and their meeting in memory, 4 to 9 microseconds in which its queues were full and memory rested. Here the
-// queues go from one linear's last bytes to the next one's first, which arrive meanwhile.
+// Each launch of groups_stay.cu begins with a norm, the row's digits and its first item, some 6 microseconds in which its
+// queues are full and memory rests. Here the queues go from one linear's last bytes to the next one's first. That pays where a
+// step has many bytes (README.md, "Linears that follow each other"): of 8 bits, and of 4 with offsets.
 //
 //   a block       stays on its multiprocessor, with a run of neighbouring tiles (16 rows) of each matrix; gated: a run of gates,
 //                 and of the rows that go with them
@@ -25,7 +25,7 @@
 namespace {
 
 constexpr int WARPS = 16, FETCHES = WARPS, FINISHES = WARPS + 1, THREADS = (WARPS + 2) * 32;
-constexpr int AHEAD = 1;
+constexpr int AHEAD = 1;                                  // stages on their way
 constexpr int TILE = 16, STAGES = 8, BUFFERS_OF_SUMS = 4; // at most; of tiles that end
 constexpr int SUM_FLOATS = WARPS * 2 * TILE;              // of a buffer
 constexpr int MOST_TILES = 64;                            // of a gated run
@@ -45,7 +45,6 @@ struct groups_chain {
     struct chain_link link[GROUPS_CHAIN];
     int32_t n;
     int32_t stages, stage_bytes;
-    int32_t ahead;                       // stages on their way at most
     int32_t x, units, sums, gates, bars; // bytes: where they lie behind the stages
     struct cuda_chain_work *work;
 };
@@ -115,7 +114,7 @@ __device__ __forceinline__ struct chain_turn turn_of_sums(const struct groups_ch
 __device__ __forceinline__ void fetch_links(const struct groups_chain &j, const char *shared) {
     struct chain_turn turn = turn_of_stages(j, shared);
     const uint32_t stages = shared_address(shared);
-    // Not more than the memory's latency asks for is on its way: rows of x would wait behind it.
+    // Not more than memory's latency asks for is on its way: rows of x would wait behind it.
     int stage = 0;
     auto wait_arrived = [&](int s) {
         ::mbarrier_wait(turn.full + (uint32_t)(8 * (s % j.stages)), s / j.stages & 1);
@@ -132,7 +131,7 @@ __device__ __forceinline__ void fetch_links(const struct groups_chain &j, const 
                 const int n = min(WARPS, pieces - p);
                 const uint32_t to = stages + (uint32_t)(turn.at * j.stage_bytes);
                 turn.wait_empty();
-                if (stage >= j.ahead) wait_arrived(stage - j.ahead);
+                if (stage >= AHEAD) wait_arrived(stage - AHEAD);
                 stage++;
                 mbarrier_expect(turn.filled(), n * (PIECE_CODES + k.m.scale_bytes));
                 tma_load_bytes(to, codes, n * PIECE_CODES, turn.filled(), READ_ONCE);
@@ -371,9 +370,6 @@ __global__ void __launch_bounds__(THREADS, 1)
     }
     uint32_t launch = 0;
     for (int l = 0; l < j.n; l++) switch (j.link[l].w.kind) {
-        case GROUPS_INTEGERS:
-            multiply_link<T, GROUPS_INTEGERS>(j, l, launch, shared, stage, ends);
-            break;
         case GROUPS_OFFSETS:
             multiply_link<T, GROUPS_OFFSETS>(j, l, launch, shared, stage, ends);
             break;
@@ -413,7 +409,6 @@ template <typename T> int launch(struct groups_chain j, cudaStream_t stream) {
     j.bars = take(16 * (STAGES + BUFFERS_OF_SUMS));
     j.stages = std::min(STAGES, (device.shared_per_block - 1024 - at) / j.stage_bytes);
     if (j.stages < 2) return CUDA_UNSUPPORTED;
-    j.ahead = std::min(j.stages, AHEAD);
     for (int32_t *of : {&j.x, &j.units, &j.sums, &j.gates, &j.bars})
         *of += j.stages * j.stage_bytes;
     const size_t bytes = (size_t)(at + j.stages * j.stage_bytes);
@@ -435,8 +430,7 @@ bool cuda_groups_chains(const struct cuda_linear *a) {
            a->cols % 8 == 0 && a->cols <= GROUPS_CHAIN_COLS && (uintptr_t)a->x % 16 == 0 &&
            (!gated || (!a->add && a->rows % 32 == 0 && a->rows / 32 <= (MOST_TILES - 1) * grid)) &&
            (!a->norm_weight || a->cols <= NORM_VECTORS * WARPS * 32 * 8) &&
-           (groups_of_bytes(w.kind) ||
-            ((w.kind == GROUPS_INTEGERS || w.kind == GROUPS_OFFSETS) && w.group >= 32));
+           (groups_with_offsets(w.kind) || groups_of_bytes(w.kind));
 }
 
 int cuda_groups_chain(const struct cuda_linear *a, int n, struct cuda_chain_work *work,
