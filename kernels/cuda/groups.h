@@ -70,7 +70,7 @@ enum { GROUPS_STREAM_ROWS = 64 };
 // activation and gate, but no norm. CUDA_UNSUPPORTED likewise.
 int cuda_groups_stream(const struct cuda_linear *a, bool same, cudaStream_t stream);
 enum { GROUPS_CHAIN = 4, GROUPS_CHAIN_COLS = 28672 };
-struct cuda_chain_work { // device memory, zero before the first launch
+struct cuda_chain_work {   // device memory, zero before the first launch
     uint32_t launch, left; // launches so far; blocks that have left the present one
     uint32_t reserved[14];
     uint64_t box[GROUPS_CHAIN - 1][GROUPS_CHAIN_COLS / 2];

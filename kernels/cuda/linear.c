@@ -106,8 +106,7 @@ void cuda_chain_launch(struct cuda_backend *cuda) {
     int rc = CUDA_UNSUPPORTED;
     c->n = 0;
     if (n == 1) rc = cuda_groups_stay(c->link, next_ticket(cuda), cuda->stream);
-    if (rc == CUDA_UNSUPPORTED)
-        rc = cuda_groups_chain(c->link, n, c->work, cuda->stream);
+    if (rc == CUDA_UNSUPPORTED) rc = cuda_groups_chain(c->link, n, c->work, cuda->stream);
     if (rc != 0) c->rc = E_DEVICE;
 }
 

@@ -367,8 +367,8 @@ static void chains(const struct twin *w) {
         check_chain(w, f, down, 1032, 2816, 1544); // two of four alone wait for each other
         check_chain(w, f, down, 2560, 9728, 300);
         check_chain(w, f, down, 4096, 14336, 6144);
-        check_chain(w, f, down, 256, 512,
-                    136); // most blocks without a tile, most warps without a piece
+        // Most blocks without a tile, most warps without a piece. A norm is fused with so few columns by a chain alone.
+        if (pairs[i][0] != 0) check_chain(w, f, down, 256, 512, 136);
     }
     check_chain(w, &formats[6], &formats[6], 8192, 1024, 1024);
     check_chain(w, &formats[8], &formats[9], 512, 28672, 1024);
