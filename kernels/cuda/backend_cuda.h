@@ -108,7 +108,7 @@ struct cuda_backend {
     char description[160];
 };
 
-void cuda_chain_launch(struct cuda_backend *cuda);
+void cuda_chain_launch(struct cuda_backend *cuda); // what waits
 // be: one that backend_cuda_open made. Behind the linears that wait.
 static inline struct cuda_backend *cuda_of(struct backend *be) {
     struct cuda_backend *cuda = (struct cuda_backend *)be;

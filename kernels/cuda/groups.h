@@ -76,7 +76,8 @@ struct cuda_chain_work {   // device memory, zero before the first launch
     uint64_t box[GROUPS_CHAIN - 1][GROUPS_CHAIN_COLS / 2];
 };
 // Linears of one row that follow each other, a (n <= GROUPS_CHAIN), in one launch; each of them may read what those before it
-// wrote. Fuses a norm of up to 8,192 columns, activation and gate. All of them are such that cuda_groups_chains.
+// wrote. Fuses a norm of up to 8,192 columns, activation and gate. All of them are such that cuda_groups_chains. CUDA_UNSUPPORTED:
+// several, of which the longest row and the widest stages have no room beside each other.
 bool cuda_groups_chains(const struct cuda_linear *a);
 int cuda_groups_chain(const struct cuda_linear *a, int n, struct cuda_chain_work *work,
                       cudaStream_t stream);

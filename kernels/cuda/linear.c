@@ -99,14 +99,23 @@ static uint32_t *next_ticket(struct cuda_backend *cuda) {
     return &cuda->tickets[cuda->next_ticket++ % CUDA_TICKETS];
 }
 
-// Launches what waits.
+// By a launch of its own. A chain of one is for norms that the other kernel is too narrow for.
+static int launch_alone(struct cuda_backend *cuda, const struct cuda_linear *a) {
+    const int rc = cuda_groups_stay(a, next_ticket(cuda), cuda->stream);
+    return rc == CUDA_UNSUPPORTED ? cuda_groups_chain(a, 1, cuda->chain.work, cuda->stream) : rc;
+}
+
 void cuda_chain_launch(struct cuda_backend *cuda) {
     struct cuda_chain *c = &cuda->chain;
     const int n = c->n;
     int rc = CUDA_UNSUPPORTED;
     c->n = 0;
-    if (n == 1) rc = cuda_groups_stay(c->link, next_ticket(cuda), cuda->stream);
-    if (rc == CUDA_UNSUPPORTED) rc = cuda_groups_chain(c->link, n, c->work, cuda->stream);
+    if (n > 1) rc = cuda_groups_chain(c->link, n, c->work, cuda->stream);
+    // One alone, or a row and stages that have no room beside each other.
+    if (rc == CUDA_UNSUPPORTED) {
+        rc = 0;
+        for (int i = 0; i < n && rc == 0; i++) rc = launch_alone(cuda, &c->link[i]);
+    }
     if (rc != 0) c->rc = E_DEVICE;
 }
 

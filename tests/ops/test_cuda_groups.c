@@ -372,6 +372,7 @@ static void chains(const struct twin *w) {
     }
     check_chain(w, &formats[6], &formats[6], 8192, 1024, 1024);
     check_chain(w, &formats[8], &formats[9], 512, 28672, 1024);
+    check_chain(w, &formats[6], &formats[9], 512, 28672, 1024); // no room for both: each alone
 }
 
 // Rows of an embedding, scaled; columns that end within a chunk.
