@@ -52,7 +52,7 @@ enum op_feature {
         "keys and values shared by layers", "scaled outputs of layers", "xIELU",                   \
         "embeddings for each layer", "scaled or capped logits", "experts", "latent attention",     \
         "weights of few bits", "weights of few bits in linear alone", "experts of few bits",       \
-        "clipped q, k and v", "experts of several formats"
+        "clipped q, k and v", "experts of several formats", "embeddings of few bits"
 
 // A slice of a mapped file: element (r, c) is at data + (r * row_stride + c * col_stride) elements.
 // A stored (out, in) matrix has row_stride = in, col_stride = 1; the (in, out) matrix of a Conv1D has
