@@ -33,19 +33,44 @@ export class Anchor {
     this.hold();
   }
 
+  /**
+   * Makes a change of turns on the screen, and leaves what is read below them in its place. The browser would hold the top
+   * of the first of them.
+   * @param {() => void} change
+   * @param {(turn: Element) => boolean} changes
+   */
+  during(change, changes) {
+    const read = changes(this.#turns().next().value ?? this.scroller) ? this.#inSight(changes)?.turn : null;
+    const before = read?.getBoundingClientRect().top ?? 0;
+    change();
+    if (!read) return;
+    const moved = read.getBoundingClientRect().top - before; // what the browser has made up for by itself is not in it
+    if (Math.abs(moved) >= 1) this.scroller.scrollBy({ top: moved, behavior: 'instant' });
+    this.hold();
+  }
+
   /** @param {Element} turn */
   #at(turn) {
     return turn.getBoundingClientRect().top + this.scroller.scrollTop;
   }
 
+  /** The turns on the screen from its top, some of them several times. */
+  *#turns() {
+    const { left, width, top, bottom } = this.scroller.getBoundingClientRect();
+    for (let y = top + 1; y < bottom; y += STEP) {
+      const turn = document.elementFromPoint(left + width / 2, y)?.closest('.turn');
+      if (turn && this.scroller.contains(turn)) yield turn;
+    }
+  }
+
   // The first turn that begins in sight; else the one that fills the screen. What changes within the turn above the first
   // then moves nothing.
-  #inSight() {
-    const { left, width, top, bottom } = this.scroller.getBoundingClientRect();
+  /** @param {(turn: Element) => boolean} [changes] those that it is not */
+  #inSight(changes = () => false) {
+    const { top } = this.scroller.getBoundingClientRect();
     let turn = null;
-    for (let y = top + 1; y < bottom; y += STEP) {
-      const here = document.elementFromPoint(left + width / 2, y)?.closest('.turn');
-      if (!here || !this.scroller.contains(here)) continue;
+    for (const here of this.#turns()) {
+      if (changes(here)) continue;
       turn = here;
       if (here.getBoundingClientRect().top >= top) break;
     }

@@ -56,9 +56,11 @@ export class Nearby {
   /**
    * @param {HTMLElement} scroller what moves the turns
    * @param {(turn: FarTurn) => void} complete takes a turn that has come near
+   * @param {(change: () => void) => void} keeping runs what completes turns, and keeps the reader's place
    */
-  constructor(scroller, complete) {
+  constructor(scroller, complete, keeping) {
     this.complete = complete;
+    this.keeping = keeping;
     /** @type {Map<Element, FarTurn>} */
     this.far = new Map();
     /** @type {Map<FarTurn, number>} those that are near, and their distance from the screen's middle */
@@ -106,12 +108,16 @@ export class Nearby {
     this.scheduled = true;
     setTimeout(() => {
       this.scheduled = false;
-      const end = performance.now() + SLICE_MS;
-      for (const [turn] of [...this.due].sort(([, a], [, b]) => a - b)) {
-        this.take(turn);
-        if (performance.now() > end) break;
-      }
+      if (this.due.size) this.keeping(() => this.#takeSome());
       this.#schedule();
     }, 0);
+  }
+
+  #takeSome() {
+    const end = performance.now() + SLICE_MS;
+    for (const [turn] of [...this.due].sort(([, a], [, b]) => a - b)) {
+      this.take(turn);
+      if (performance.now() > end) break;
+    }
   }
 }

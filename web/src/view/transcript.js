@@ -145,11 +145,12 @@ async function older_() {
   if (n) announce(t('{0} earlier {1} loaded', n, pluralWord(n, 'turn')));
 }
 
-/** @param {import('../state.js').Chat | null} chat */
-function drawOlder(chat) {
+// The button goes when the first earlier turns take its place, not before: at the top what is read would move up.
+/** @param {import('../state.js').Chat | null} chat @param {boolean} [drawn] */
+function drawOlder(chat, drawn = !filling) {
   // aria-disabled instead of disabled, so that the pressed button keeps the focus.
   const focused = document.activeElement === older;
-  older.hidden = !chat?.more;
+  older.hidden = !chat?.more && (older.hidden || drawn);
   older.textContent = chat?.reading ? t('Loading earlier messages…') : t('Show earlier messages');
   older.setAttribute('aria-disabled', String(chat?.reading ?? false));
   if (focused && older.hidden) log.focus({ preventScroll: true });
@@ -190,6 +191,7 @@ function redraw(chat, replaces) {
   list.replaceChildren();
   epoch++;
   filling = false;
+  older.hidden = true;
   const all = exchangesOf(chat.turns);
   const atOnce = replaces ? FIRST : cold && !changes(all.at(-1) ?? []) ? 0 : 1;
   const exchanges = all.slice(Math.max(0, all.length - atOnce));
@@ -219,11 +221,16 @@ function removeView(view, chat) {
   if (view instanceof FarTurn) nearby.forget(view);
 }
 
-const nearby = new Nearby(scroller, (far) => {
-  const view = new TurnView(far.exchange, far.place, far.element);
-  view.setPlace(far.place, far.position);
-  views.set(view.number, view);
-});
+const nearby = new Nearby(
+  scroller,
+  (far) => {
+    const view = new TurnView(far.exchange, far.place, far.element);
+    view.setPlace(far.place, far.position);
+    views.set(view.number, view);
+  },
+  // On a busy machine, or where earlier turns arrive while the top is read, they are completed on the screen.
+  (change) => (pinned ? change() : anchor.during(change, (turn) => nearby.far.has(turn))),
+);
 
 /** The turn with all that belongs to it. @param {TurnView | FarTurn} view @returns {TurnView} */
 function complete(view) {
@@ -248,7 +255,7 @@ function fillAbove(chat) {
     const exchanges = exchangesOf(chat.turns);
     const end = views.size ? exchanges.findIndex(([first]) => views.has(first.turn)) : exchanges.length;
     filling = end > 0;
-    if (!filling) return;
+    if (!filling) return drawOlder(chat);
     let box = null;
     const measured = !pinned || views.size >= COMPLETE;
     const bottom = measured ? distance() : 0;
@@ -260,6 +267,7 @@ function fillAbove(chat) {
       list.prepend(box);
       for (const exchange of exchanges.slice(sliceAbove(exchanges, end), end)) addView(exchange, box, true);
     }
+    drawOlder(chat, true);
     if (measured) {
       scroller.scrollTop = scroller.scrollHeight - scroller.clientHeight - bottom;
       lastTop = scroller.scrollTop;
