@@ -203,6 +203,7 @@ test('packages are installed for programs that run, not for those that are liste
   writeFileSync(path.join(copy, `${clients}/clients.test.mjs`), "import test from 'node:test';\ntest('fine', () => {});\n");
   writeFileSync(path.join(copy, 'npm'), '#!/bin/sh\npwd >>"$0.said"\n', { mode: 0o755 });
   const said = path.join(copy, 'npm.said'), env = { ...process.env, PATH: `${copy}:${process.env.PATH}` };
+  delete env.NODE_TEST_CONTEXT;
   const start = (...options) => spawnSync('tests/run.sh', [...options, build, 'clients'], { cwd: copy, encoding: 'utf8', env }).stdout;
   if (!start('--list').includes('e2e/clients')) return t.skip('Node is older than 20');
   assert.match(start('--only', 'unit/*'), /0 passed, 0 failed/);

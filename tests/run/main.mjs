@@ -198,4 +198,6 @@ async function main() {
   return report.failed || !report.passed ? 1 : 0;
 }
 
-process.exit(await main());
+const status = await main();
+await new Promise((done) => process.stdout.write('', done)); // a socket that is read late holds a few hundred short lines
+process.exit(status);
