@@ -106,6 +106,9 @@ static const char *origin_of(const struct session *s, const struct instance *i) 
 static int submit_to(struct session *s, struct instance *i, struct engine_turn *t,
                      struct err *err) {
     t->origin_id = origin_of(s, i);
+    // A session without a commit has no snapshot: this one is of a session on the disk that has the id already, and for
+    // which the commit will be refused. The engine would drop it for the other log.
+    if (s->life == LIFE_OPENING && engine_has_snapshot(i->engine, s->lasting)) t->lasting_id = NULL;
     int rc = engine_turn_submit(i->engine, t, err);
     if (rc == E_DEVICE) i->failed = true; // moving.c handles it
     TRY(rc);

@@ -46,6 +46,7 @@ static struct fake_state {
     int fail_code;      // of that error; 0: E_INTERNAL
     int n_short;        // so many turns end with E_NOMEM instead of beginning
     char table[PROMPT_HASH_DIGITS + 1]; // the last turn's prompt table; "": none
+    bool names_snapshot;                // the last turn has a lasting_id
     int import_rc;                      // what imports return instead
     bool no_host;                       // they find no room
     int n_exported, n_imported;
@@ -281,6 +282,7 @@ int64_t engine_prompt_width(const struct engine *e, enum prompt_kind kind) {
 int engine_turn_submit(struct engine *e, struct engine_turn *turn, struct err *err) {
     fake_use(e);
     if (fake.lost) return err_set(err, E_DEVICE, "the fake device failed");
+    fake.names_snapshot = turn->lasting_id;
     if (fake.submit_rc) return err_set(err, fake.submit_rc, "the fake engine says no");
     struct fake_turn *slot = NULL;
     for (int i = 0; i < FAKE_TURNS && i <= fake.n_turns; i++) {

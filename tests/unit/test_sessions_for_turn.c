@@ -138,6 +138,26 @@ static void a_new_session_that_there_is_already_is_refused_once(void **state) {
     fx_teardown();
 }
 
+// The engine draws before the commit is refused: its turn must not replace the snapshot of the session on disk.
+static void a_refused_new_session_keeps_the_snapshot_of_the_one_on_disk(void **state) {
+    char lasting[SESSION_LASTING_BYTES];
+    fx_setup_file();
+    start_first(1, "s");
+    assert_true(fake.names_snapshot);
+    fx_run();
+    fx_restart();
+    session_lasting_name("local", "s", lasting);
+    fake.files[0] = lasting;
+    start_first(2, "s");
+    assert_false(fake.names_snapshot);
+    fx_run();
+    expect_refused_once(2, "session_exists");
+    assert_string_equal(fake.files[0], lasting);
+    fx_turn(3, "s", "again");
+    assert_true(fake.names_snapshot);
+    fx_teardown();
+}
+
 static void a_session_that_cannot_be_opened_is_refused_once(void **state) {
     fx_setup_file();
     fx_disk_full(true);
@@ -361,6 +381,7 @@ int main(void) {
         cmocka_unit_test(a_server_that_ends_before_the_commit_interrupts_the_turn),
         cmocka_unit_test(a_session_stays_with_its_turn),
         cmocka_unit_test(a_new_session_that_there_is_already_is_refused_once),
+        cmocka_unit_test(a_refused_new_session_keeps_the_snapshot_of_the_one_on_disk),
         cmocka_unit_test(a_session_that_cannot_be_opened_is_refused_once),
         cmocka_unit_test(a_busy_session_is_forked),
         cmocka_unit_test(a_closed_session_is_forked),
