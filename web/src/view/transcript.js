@@ -251,7 +251,7 @@ function fillAbove(chat) {
   if (filling) return;
   const mine = epoch;
   const slice = () => {
-    if (mine !== epoch) return;
+    if (mine !== epoch || shown.generation !== chat.generation) return; // drawn anew on the next frame, from its end
     const exchanges = exchangesOf(chat.turns);
     const end = views.size ? exchanges.findIndex(([first]) => views.has(first.turn)) : exchanges.length;
     filling = end > 0;
