@@ -46,6 +46,7 @@ if [ "$what" = test ]; then
     need haproxy ls /usr/sbin/haproxy
     need openssl openssl version
     need sqlite3 sqlite3 --version
+    need curl curl --version
     need mandoc command -v mandoc
     need util-linux setpriv --version
     # Ubuntu has Chromium as a snap only: there the tests take one from npm, which wants this library of the system's.
