@@ -112,6 +112,10 @@ void engine_options_init(struct engine_options *o);
 void engine_options_kv_dtype(struct engine_options *o, int choice);
 // Whether the folder, or the place that belongs to a model folder, has a tokenizer. Does not read it.
 bool engine_has_tokenizer(const char *model_dir);
+// What people call the number format of a folder's weights ("W4A16", "GPTQ-Int4"), by its config alone. "": not known, or
+// a dtype's.
+enum { ENGINE_WEIGHTS_NAME = 24 };
+void engine_weights_name(char out[ENGINE_WEIGHTS_NAME], const char *model_dir);
 const char *engine_kv_dtype_name(enum dtype t);
 
 int engine_n_gpus(void); // GPUs that this build can use; 0: none

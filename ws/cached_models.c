@@ -1,6 +1,6 @@
 // See cached_models.h.
 #include "ws/cached_models.h"
-#include "ws/hub/cached.h"
+#include "engine/engine.h"
 #include <stdlib.h>
 
 #define REPLY_MAX_BYTES ((size_t)64 << 20)
@@ -10,6 +10,13 @@ struct reply {
     struct err err; // of reading the cache
 };
 
+void cached_models_name_weights(struct hub_cached_list *l) {
+    _Static_assert((int)HUB_WEIGHTS >= ENGINE_WEIGHTS_NAME, "a name fits");
+    for (size_t i = 0; i < l->n; i++)
+        if (l->items[i].kind == CACHED_SAFETENSORS)
+            engine_weights_name(l->items[i].weights, l->items[i].path);
+}
+
 static int put_models(struct buf *out, struct err *err) {
     struct hub_place place;
     struct hub_cached_list l = {0};
@@ -17,6 +24,7 @@ static int put_models(struct buf *out, struct err *err) {
     int rc = hub_place_read(&place, err);
     if (rc == 0) rc = hub_cached_read(&l, &place, err);
     json_writer_init(&w, out);
+    if (rc == 0) cached_models_name_weights(&l);
     if (rc == 0) hub_cached_put(&w, &place, &l);
     hub_cached_release(&l);
     buf_addc(out, '\n');

@@ -464,6 +464,24 @@ test('list and remove', async (t) => {
   }
 });
 
+test('the list says what the formats of folders of few bits are called; a folder that does not load is listed too', async (t) => {
+  const home = temporaryFolder(t);
+  const weights4 = { num_bits: 4, type: 'int', symmetric: true, strategy: 'group', group_size: 128 };
+  const configs = {
+    'acme/w4': { quant_method: 'compressed-tensors', format: 'pack-quantized', config_groups: { group_0: { targets: ['Linear'], weights: weights4 } } },
+    'acme/gptq': { quant_method: 'gptq', bits: 4, group_size: 128, desc_act: false, sym: true },
+    'acme/odd': { quant_method: 'nobody-knows' },
+  };
+  const hub = await Hub.start(t, Object.fromEntries(Object.entries(configs).map(([name, of]) =>
+    [name, { files: { ...tiny, 'config.json': JSON.stringify({ quantization_config: of }), 'model.safetensors': name } }])));
+  const env = hub.env(home);
+  for (const name of Object.keys(configs)) await pulled(hub, home, name);
+  const { models } = await json(['models', 'list', '--json'], { env });
+  assert.deepEqual(models.map(({ name, format, weight_format: called }) => [name, format, called]).sort(),
+    [['acme/gptq', 'safetensors', 'GPTQ-Int4'], ['acme/odd', 'safetensors', undefined], ['acme/w4', 'safetensors', 'W4A16']]);
+  assert.match((await run(['models', 'list'], { env })).stdout, /acme\/w4 +safetensors, W4A16 +0\.00 GB/);
+});
+
 longTest('what is being downloaded is not removed', async (t) => {
   const home = temporaryFolder(t);
   const hub = await Hub.start(t, { 'acme/big': { files: weights(2 * MIB) } });

@@ -27,7 +27,7 @@ export function parseMetrics(text) {
   return values;
 }
 
-/** @typedef {{name: string, format: string, bytes: number}} CachedModel */
+/** @typedef {{name: string, format: string, weight_format?: string, bytes: number}} CachedModel */
 /** The models in the server's cache of the hub, which may be loaded without a download. Administrators may see them. @returns {Promise<CachedModel[]>} */
 export async function cachedModels() {
   const answer = await get('models/cached');

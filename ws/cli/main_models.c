@@ -1,8 +1,8 @@
 // parley models: downloads models of the hub into the cache, lists and removes them.
 #include "base/json_form.h"
+#include "ws/cached_models.h"
 #include "ws/cli/cli.h"
 #include "ws/cli/model_names.h"
-#include "ws/hub/cached.h"
 #include <stdio.h>
 
 struct settings {
@@ -37,10 +37,11 @@ static int pull(const struct settings *s, const struct hub_place *p, const struc
 // --- list ---
 
 static void print(const struct hub_cached *c) {
-    char name[HUB_NAME_BYTES];
-    hub_name_text(&c->name, name);
-    printf("%-56s %-12s %9.2f GB  %.7s\n", name, hub_cached_format(c), (double)c->bytes / 1e9,
-           c->commit);
+    char name[HUB_NAME_BYTES], format[HUB_WEIGHTS + 16];
+    snprintf(format, sizeof format, "%s%s%s", hub_cached_format(c), c->weights[0] ? ", " : "",
+             c->weights);
+    printf("%-56s %-24s %9.2f GB  %.7s\n", hub_name_text(&c->name, name), format,
+           (double)c->bytes / 1e9, c->commit);
 }
 
 static int print_json(const struct hub_place *p, const struct hub_cached_list *l, struct err *err) {
@@ -58,12 +59,13 @@ static int print_json(const struct hub_place *p, const struct hub_cached_list *l
 static int list(const struct settings *s, const struct hub_place *p, struct err *err) {
     struct hub_cached_list l;
     int rc = hub_cached_read(&l, p, err);
+    if (rc == 0) cached_models_name_weights(&l);
     if (rc == 0 && s->json) {
         rc = print_json(p, &l, err);
     } else if (rc == 0 && l.n == 0) {
         printf("no models in %s\n", p->cache);
     } else if (rc == 0) {
-        printf("%-56s %-12s %12s  %s\n", "NAME", "FORMAT", "SIZE", "COMMIT");
+        printf("%-56s %-24s %12s  %s\n", "NAME", "FORMAT", "SIZE", "COMMIT");
         for (size_t i = 0; i < l.n; i++) print(&l.items[i]);
     }
     hub_cached_release(&l);

@@ -196,8 +196,9 @@ const char *hub_cached_format(const struct hub_cached *c) {
 
 static void put(struct json_writer *w, const struct hub_cached *c) {
     char name[HUB_NAME_BYTES];
-    json_form(w, "{name:%s,format:%s,bytes:%ld,commit:%s,path:%s}", hub_name_text(&c->name, name),
-              hub_cached_format(c), c->bytes, c->commit[0] ? c->commit : NULL,
+    json_form(w, "{name:%s,format:%s,weight_format?:%s,bytes:%ld,commit:%s,path:%s}",
+              hub_name_text(&c->name, name), hub_cached_format(c),
+              c->weights[0] ? c->weights : NULL, c->bytes, c->commit[0] ? c->commit : NULL,
               c->path[0] ? c->path : NULL);
 }
 

@@ -149,7 +149,7 @@ function draw(samples, why) {
 async function drawCached() {
   try {
     const found = await cachedModels();
-    cached.draw(found.map(({ name, format, bytes }) => [name, `${format}, ${size(bytes)}`]));
+    cached.draw(found.map(({ name, format, weight_format: weights, bytes }) => [name, [format, ...(weights ? [weights] : []), size(bytes)].join(', ')]));
   } catch (error) {
     cached.draw([[t('Not readable'), error instanceof Error ? error.message : String(error)]]);
   }
