@@ -108,10 +108,14 @@ struct cuda_backend {
     char description[160];
 };
 
+// be: one that backend_cuda_open made. For ops that may join the linears that wait.
+static inline struct cuda_backend *cuda_as_it_waits(struct backend *be) {
+    return (struct cuda_backend *)be;
+}
 void cuda_chain_launch(struct cuda_backend *cuda); // what waits
-// be: one that backend_cuda_open made. Behind the linears that wait.
+// The same for all others: nothing waits any more.
 static inline struct cuda_backend *cuda_of(struct backend *be) {
-    struct cuda_backend *cuda = (struct cuda_backend *)be;
+    struct cuda_backend *cuda = cuda_as_it_waits(be);
     if (cuda->chain.n > 0) cuda_chain_launch(cuda);
     return cuda;
 }

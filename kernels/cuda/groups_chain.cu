@@ -14,8 +14,8 @@
 //                 and read as one. So a reader needs no fence, no counter and no second trip: it looks until the number is the
 //                 launch's. All blocks must be on the chip at the same time, as in experts_groups_stay.cu
 //
-// No block waits for all others anywhere else. What a linear writes to memory may be what an earlier one reads (the stream): it
-// cannot be there too early, because a block's results depend on all of the earlier linear's, and these on its reads.
+// No block waits for all others anywhere else. What a linear writes to memory may be what an earlier one reads (the stream), if it
+// needs that one's results: a block has them when all blocks have read (linear.c, may_follow).
 //
 // Which warp has which piece depends on the number of blocks, and so do bits: not for `deterministic`.
 #include "kernels/cuda/activation.cuh"
@@ -185,9 +185,8 @@ template <typename T> struct chain_row {
 };
 
 // By the sixteen warps: link l's row of x to shared memory, normed where it says so. Returns the launch's number, which link 0
-// reads. A function of its own, so that what it
-// holds does not push the walk out of registers; its code is there once for both ways to x, because code that runs for the
-// first time in a launch comes from memory.
+// reads. A function of its own, so that what it holds does not push the walk out of registers. Its code is there once for both
+// ways to x, because code that runs for the first time in a launch comes from memory.
 template <typename T, int KIND>
 __device__ __noinline__ uint32_t put_row(const struct groups_chain &j, int l, uint32_t launch,
                                          char *x_here, struct digits_unit *units) {

@@ -119,11 +119,53 @@ void cuda_chain_launch(struct cuda_backend *cuda) {
     if (rc != 0) c->rc = E_DEVICE;
 }
 
+// A row in memory.
+struct row {
+    const char *at;
+    size_t bytes;
+};
+static struct row x_of(const struct cuda_linear *a) {
+    return (struct row){a->x, (size_t)a->cols * dtype_size(a->dtype)};
+}
+static struct row y_of(const struct cuda_linear *a) {
+    const int32_t width = a->activate && a->gated ? a->rows / 2 : a->rows;
+    return (struct row){a->y, (size_t)width * dtype_size(a->dtype)};
+}
+static bool is_same(struct row a, struct row b) {
+    return a.at == b.at && a.bytes == b.bytes;
+}
+static bool overlaps(struct row a, struct row b) {
+    return a.at < b.at + b.bytes && b.at < a.at + a.bytes;
+}
+
+// The last of the first n that wait whose y is the row; -1: none.
+static int writer_of(const struct cuda_chain *c, int n, struct row x) {
+    while (--n >= 0 && !is_same(x, y_of(&c->link[n])))
+        ;
+    return n;
+}
+
+// Blocks of a chain run ahead of each other. So rows of it overlap only if they are the same, and what one linear reads is
+// written by a later one only if that needs the first one's results.
+static bool may_follow(const struct cuda_chain *c, const struct cuda_linear *a) {
+    const int source = writer_of(c, c->n, x_of(a));
+    for (int i = 0; i < c->n; i++) {
+        const struct row x = x_of(&c->link[i]), y = y_of(&c->link[i]);
+        int needed = source;
+        if (overlaps(x_of(a), y) && !is_same(x_of(a), y)) return false;
+        if (overlaps(y_of(a), y) && !is_same(y_of(a), y)) return false;
+        while (needed >= 0 && needed != i) needed = writer_of(c, needed, x_of(&c->link[needed]));
+        if (overlaps(y_of(a), x) && needed != i) return false;
+    }
+    return true;
+}
+
 // Whether the linear waits now for those behind it. Else all that wait are launched.
 static bool chained(struct cuda_backend *cuda, const struct cuda_linear *a) {
     struct cuda_chain *c = &cuda->chain;
     const bool waits = cuda->claimed && !cuda->deterministic && cuda_groups_chains(a);
-    if (c->n == GROUPS_CHAIN || (c->n > 0 && !waits)) cuda_chain_launch(cuda);
+    if (c->n == GROUPS_CHAIN || (c->n > 0 && (!waits || !may_follow(c, a))))
+        cuda_chain_launch(cuda);
     if (waits) c->link[c->n++] = *a;
     return waits;
 }
@@ -155,7 +197,7 @@ void cuda_groups_widened(const struct cuda_backend *cuda, struct cuda_linear *a)
 
 int cuda_op_linear(struct backend *be, enum linear_mode mode, void *y, const void *x, int32_t n,
                    const struct weight *w, const float *bias) {
-    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
+    struct cuda_backend *cuda = cuda_as_it_waits(be);
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
@@ -195,7 +237,7 @@ int cuda_op_norm_route(struct backend *be, int32_t *ids, float *weights, void *n
 int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum linear_mode mode,
                         void *y, const void *x, int32_t n, const struct weight *w,
                         const float *bias, const struct activate_args *act) {
-    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
+    struct cuda_backend *cuda = cuda_as_it_waits(be);
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.add = mode == LINEAR_ADD;
     a.y_f32 = mode == LINEAR_STORE_F32;
@@ -218,7 +260,7 @@ int cuda_op_norm_linear(struct backend *be, const struct norm_args *norm, enum l
 int cuda_op_linear_activate(struct backend *be, void *y, const void *x, int32_t n,
                             const struct weight *w, const float *bias, enum activation act,
                             bool gated) {
-    struct cuda_backend *cuda = (struct cuda_backend *)be; // not cuda_of: what waits may wait on
+    struct cuda_backend *cuda = cuda_as_it_waits(be);
     struct cuda_linear a = describe(cuda, y, x, n, w, bias);
     a.activate = true;
     a.act = act;

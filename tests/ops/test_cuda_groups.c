@@ -179,16 +179,23 @@ static void extremes(const struct twin *w) {
     }
 }
 
+// On the GPU, of few bits.
+static struct weight random_weight(const struct twin *w, const struct group_format *f, int32_t rows,
+                                   int32_t cols, uint32_t salt) {
+    const struct group_rows s = {*f, cols, salt};
+    const struct group_source source = {*f, group_rows_fill, &s};
+    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
+    struct weight gpu;
+    struct err err = {0};
+    if (w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+    return gpu;
+}
+
 static void check_fused(const struct twin *w, const struct group_format *f, int32_t rows,
                         int32_t cols, enum norm_kind kind, bool gated) {
     const struct backend_ops *ops = w->gpu->ops;
-    const struct group_rows s = {*f, cols, 0};
-    const struct group_source source = {*f, group_rows_fill, &s};
-    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
     const int32_t width = rows / (gated ? 2 : 1);
-    struct weight gpu;
-    struct err err = {0};
-    if (ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+    struct weight gpu = random_weight(w, f, rows, cols, 0);
     float *x = twin_floats(w, cols), *bias = op_floats(rows), *by = op_floats(cols);
     void *gx = twin_up(w, x, cols), *gbias = twin_up_bytes(w, bias, (size_t)rows * 4);
     void *gby = twin_up_bytes(w, by, (size_t)cols * 4);
@@ -222,13 +229,8 @@ static void check_fused(const struct twin *w, const struct group_format *f, int3
 static void check_gated(const struct twin *w, const struct group_format *f, int32_t rows,
                         int32_t cols, int32_t n) {
     const struct backend_ops *ops = w->gpu->ops;
-    const struct group_rows s = {*f, cols, 0};
-    const struct group_source source = {*f, group_rows_fill, &s};
-    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
     const int64_t results = (int64_t)n * rows / 2;
-    struct weight gpu;
-    struct err err = {0};
-    if (ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
+    struct weight gpu = random_weight(w, f, rows, cols, 0);
     float *x = twin_floats(w, (int64_t)n * cols), *bias = op_floats(rows);
     void *gx = twin_up(w, x, (int64_t)n * cols), *gbias = twin_up_bytes(w, bias, (size_t)rows * 4);
     void *wide = twin_alloc(w, (size_t)results * 8), *parts = twin_alloc(w, (size_t)results * 4);
@@ -275,17 +277,6 @@ struct layer {
     float *weights;                            // of the norms
     void *attended, *x, *activated, *activity; // x: the stream; activity: of `next`
 };
-
-static struct weight random_weight(const struct twin *w, const struct group_format *f, int32_t rows,
-                                   int32_t cols, uint32_t salt) {
-    const struct group_rows s = {*f, cols, salt};
-    const struct group_source source = {*f, group_rows_fill, &s};
-    const struct tensor_view v = {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols};
-    struct weight gpu;
-    struct err err = {0};
-    if (w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, &err) < 0) fail_msg("%s", err.text);
-    return gpu;
-}
 
 // apart: each is read before the next one is asked for, and so launched alone.
 static void run_layer(const struct twin *w, struct layer *l, bool apart) {
