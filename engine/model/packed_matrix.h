@@ -43,11 +43,11 @@ struct packed_tensors {
 // The parts of a strip of rows, in memory.
 struct strip {
     int64_t first, count; // rows
-    uint8_t *codes;       // as stored; of AWQ and GPTQ only the words of these rows
-    uint8_t *zeros;       // all of them; NULL: none
-    int32_t *order;       // (cols) or NULL
-    float global;         // 1: none; the scales are multiplied or divided by it
-    float *scales;        // (count, groups), or of blocks and tensors (block rows, groups)
+    uint8_t *codes; // as stored, but AWQ's turned; of AWQ and GPTQ only the words of these rows
+    uint8_t *zeros; // all of them; NULL: none
+    int32_t *order; // (cols) or NULL
+    float global;   // 1: none; the scales are multiplied or divided by it
+    float *scales;  // (count, groups), or of blocks and tensors (block rows, groups)
 };
 
 // Rows [first, first + count) of m, with those that share their words: the rows of AWQ come by eights.
@@ -56,6 +56,9 @@ struct strip packed_strip(const struct matrix *m, int64_t first, int64_t count);
 int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
                       struct err *err);
 void packed_release_strip(struct strip *s);
+// From (K, count / 8) words, AWQ's, to (count, K / 8) words of eight columns, from the lowest on: a column of the former meets a
+// cache line for each code. E_NOMEM.
+int packed_turn_awq(const struct matrix *m, struct strip *s, struct err *err);
 // The scales of the matrix's row `row`, one of the strip's.
 const float *packed_scales_at(const struct matrix *m, const struct strip *s, int64_t row);
 // The codes of row s->first + r, columns [first, first + n).

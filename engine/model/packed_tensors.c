@@ -519,8 +519,10 @@ int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, st
     TRY(read_scales(p, m, s, err));
     TRY(read_order(p, m, s, err));
     if (m->zeros) TRY(read_bytes(p, m->zeros, 0, m->zeros->bytes, &s->zeros, err));
-    if (m->kind == CODES_AWQ)
-        return read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err);
+    if (m->kind == CODES_AWQ) {
+        TRY(read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err));
+        return packed_turn_awq(m, s, err);
+    }
     if (m->kind == CODES_GPTQ) return read_columns(p, m->codes, s->first, s->count, &s->codes, err);
     return read_bytes(p, m->codes, (size_t)s->first * line, (size_t)s->count * line, &s->codes,
                       err);

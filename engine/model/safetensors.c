@@ -243,7 +243,7 @@ static int read_header(struct safetensors *f, cJSON *root, struct err *err) {
 // --- the file ---
 
 // Each core reads a few GB/s from the page cache, so several read in parallel.
-enum { READ_LEAST = 4 << 20 };
+enum { READ_LEAST = 256 << 10 };
 struct reading {
     int fd;
     size_t offset;
