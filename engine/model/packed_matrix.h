@@ -40,9 +40,21 @@ struct packed_tensors {
     struct packed_reader reader;
 };
 
+// Elements of a tensor.
+static inline int64_t packed_values(const struct tensor *t) {
+    int64_t n = 1;
+    for (int i = 0; i < t->n_dims; i++) n *= t->shape[i];
+    return n;
+}
+
+struct span {
+    int64_t first, end;
+};
+
 // The parts of a strip of rows, in memory.
 struct strip {
     int64_t first, count; // rows
+    struct span cols;     // of AWQ and GPTQ: whose codes are there, the others are 0
     uint8_t *codes; // as stored, but AWQ's turned; of AWQ and GPTQ only the words of these rows
     uint8_t *zeros; // all of them; NULL: none
     int32_t *order; // (cols) or NULL
@@ -50,7 +62,7 @@ struct strip {
     float *scales;  // (count, groups), or of blocks and tensors (block rows, groups)
 };
 
-// Rows [first, first + count) of m, with those that share their words: the rows of AWQ come by eights.
+// Rows [first, first + count) of m, with those that share their words: the rows of AWQ come by eights. All columns.
 struct strip packed_strip(const struct matrix *m, int64_t first, int64_t count);
 // Reads the parts of a strip; release also after an error.
 int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,

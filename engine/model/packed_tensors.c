@@ -1,7 +1,6 @@
 // See packed_tensors.h. Two steps: `find` recognises the parts of a matrix by their names, types and shapes, and checks
 // them against each other; `read` decodes whole rows into F32, some at a time.
 #include "engine/model/packed_matrix.h"
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -46,11 +45,6 @@ static bool has_shape(const struct tensor *t, int64_t rows, int64_t cols) {
     return t->n_dims == 2 && t->shape[0] == rows && t->shape[1] == cols;
 }
 
-static int64_t n_values(const struct tensor *t) {
-    int64_t n = 1;
-    for (int i = 0; i < t->n_dims; i++) n *= t->shape[i];
-    return n;
-}
 static bool is_float(const struct tensor *t) {
     return t->dtype == DTYPE_F32 || t->dtype == DTYPE_F16 || t->dtype == DTYPE_BF16;
 }
@@ -105,7 +99,7 @@ static int find_integers(struct finding *f, struct matrix *m) {
     m->kind = CODES_INTEGERS;
     m->rows = m->codes->shape[0];
     m->groups = m->scales->n_dims == 2 ? m->scales->shape[1] : 1;
-    if (!shape || shape->dtype != DTYPE_I64 || n_values(shape) != 2)
+    if (!shape || shape->dtype != DTYPE_I64 || packed_values(shape) != 2)
         return misfit(f, m, "it has no weight_shape");
     return 0; // the number of columns is in weight_shape: settle() reads it
 }
@@ -118,7 +112,7 @@ static int find_e2m1(struct finding *f, struct matrix *m) {
     m->global = part(f, m->stem, "weight_global_scale");
     m->divides = m->global != NULL;
     if (!m->global) m->global = part(f, m->stem, "weight_scale_2");
-    if (m->global && (m->global->dtype != DTYPE_F32 || n_values(m->global) != 1))
+    if (m->global && (m->global->dtype != DTYPE_F32 || packed_values(m->global) != 1))
         return misfit(f, m, "its global scale is no F32 number");
     if (m->scales->dtype == DTYPE_F8_E4M3 && !m->global)
         return misfit(f, m, "it has no global scale");
@@ -131,7 +125,8 @@ static int find_e2m1(struct finding *f, struct matrix *m) {
 static int find_byte_zeros(struct finding *f, struct matrix *m) {
     m->zeros = part(f, m->stem, "weight_zero_point");
     m->order = part(f, m->stem, "weight_g_idx");
-    if (!m->zeros || (m->zeros->dtype == DTYPE_I8 && n_values(m->zeros) == n_values(m->scales)))
+    if (!m->zeros ||
+        (m->zeros->dtype == DTYPE_I8 && packed_values(m->zeros) == packed_values(m->scales)))
         return 0;
     return misfit(f, m, "weight_zero_point has another shape or type");
 }
@@ -139,7 +134,7 @@ static int find_byte_zeros(struct finding *f, struct matrix *m) {
 // One value a byte: a scale for each row, for all, for each group of columns, or for each block.
 static int find_bytes(struct finding *f, struct matrix *m) {
     const struct tensor *s = m->scales;
-    const int64_t n = n_values(s);
+    const int64_t n = packed_values(s);
     m->kind = m->codes->dtype == DTYPE_I8 ? CODES_I8 : CODES_E4M3;
     m->rows = m->codes->shape[0];
     m->cols = m->codes->shape[1];
@@ -216,7 +211,7 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
     if (m->rows < 1 || m->cols < 1 || m->rows > INT32_MAX || m->cols > INT32_MAX || m->groups < 1)
         return misfit(f, m, "it has an impossible shape");
     if (m->block_rows == 1 && m->kind != CODES_I8 && m->kind != CODES_E4M3) {
-        if (n_values(m->scales) != m->rows * m->groups ||
+        if (packed_values(m->scales) != m->rows * m->groups ||
             (!is_float(m->scales) && m->kind != CODES_E2M1))
             return misfit(f, m, "its scales have another shape or type");
     }
@@ -226,7 +221,7 @@ static int settle(struct finding *f, struct matrix *m, struct packed_reader read
             return misfit(f, m, "its columns are not whole groups");
         m->group_cols = m->cols / m->groups;
     }
-    if (m->order && (m->order->dtype != DTYPE_I32 || n_values(m->order) != m->cols))
+    if (m->order && (m->order->dtype != DTYPE_I32 || packed_values(m->order) != m->cols))
         return misfit(f, m, "g_idx has another shape");
     return 0;
 }
@@ -403,138 +398,6 @@ bool packed_tensors_has(const struct packed_tensors *p, const struct tensor *t) 
 
 // --- reading ---
 
-// 2^(b - 127), as the OCP Microscaling formats scale blocks; 0xff is no number. ldexpf() took half of the loading.
-static float e8m0_to_f32(uint8_t b) {
-    const uint32_t bits = b == 0xff ? 0x7fc00000u : b == 0 ? 0x00400000u : (uint32_t)b << 23;
-    float f;
-    memcpy(&f, &bits, sizeof f);
-    return f;
-}
-
-static float scale_value(const struct tensor *t, const uint8_t *bytes, size_t i) {
-    uint16_t half;
-    float f;
-    switch (t->dtype) {
-    case DTYPE_F32:
-        memcpy(&f, bytes + 4 * i, sizeof f);
-        return f;
-    case DTYPE_F16:
-        memcpy(&half, bytes + 2 * i, sizeof half);
-        return f16_to_f32(half);
-    case DTYPE_BF16:
-        memcpy(&half, bytes + 2 * i, sizeof half);
-        return bf16_to_f32(half);
-    case DTYPE_F8_E4M3:
-        return e4m3_to_f32(bytes[i]);
-    default:
-        return e8m0_to_f32(bytes[i]);
-    }
-}
-
-static int read_bytes(const struct packed_tensors *p, const struct tensor *t, size_t from, size_t n,
-                      uint8_t **out, struct err *err) {
-    *out = malloc(n + 1);
-    if (!*out) return err_set(err, E_NOMEM, "no memory for %zu bytes of '%s'", n, t->name);
-    return p->reader.read(p->reader.ctx, t, from, *out, n, err);
-}
-
-// Columns [first, first + count) of a matrix of words, line by line.
-static int read_columns(const struct packed_tensors *p, const struct tensor *t, int64_t first,
-                        int64_t count, uint8_t **out, struct err *err) {
-    const size_t line = (size_t)count * 4, whole = (size_t)t->shape[1] * 4;
-    const int64_t lines = t->shape[0];
-    if (line == whole) return read_bytes(p, t, 0, t->bytes, out, err);
-    *out = malloc(line * (size_t)lines + 1);
-    if (!*out) return err_set(err, E_NOMEM, "no memory for '%s'", t->name);
-    for (int64_t i = 0; i < lines; i++)
-        TRY(p->reader.read(p->reader.ctx, t, (size_t)i * whole + (size_t)first * 4,
-                           *out + (size_t)i * line, line, err));
-    return 0;
-}
-
-static int read_scales(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
-                       struct err *err) {
-    const struct tensor *t = m->scales;
-    const int64_t first = s->first / m->block_rows,
-                  last = (s->first + s->count - 1) / m->block_rows;
-    // Of a matrix with a row of scales for each of its rows, those of the strip.
-    const bool some = !m->scales_across && m->block_rows == 1 && n_values(t) == m->rows * m->groups;
-    const size_t each = (size_t)m->groups * dtype_size(t->dtype);
-    const size_t n = some ? (size_t)(last - first + 1) * each : t->bytes;
-    uint8_t *bytes = NULL;
-    s->scales = malloc((size_t)((last - first + 1) * m->groups) * sizeof *s->scales);
-    int rc = s->scales ? read_bytes(p, t, some ? (size_t)first * each : 0, n, &bytes, err)
-                       : err_set(err, E_NOMEM, "no memory for '%s'", t->name);
-    for (int64_t r = first; rc == 0 && r <= last; r++)
-        for (int64_t g = 0; rc == 0 && g < m->groups; g++) {
-            int64_t i =
-                m->scales_across ? g * m->rows + r : (r - (some ? first : 0)) * m->groups + g;
-            float v = scale_value(t, bytes, (size_t)i) * m->scale_by;
-            v = m->divides ? v / s->global : v * s->global;
-            s->scales[(r - first) * m->groups + g] = v;
-            if (!isfinite(v))
-                rc =
-                    err_set(err, E_FORMAT,
-                            "the tensor '%s' holds a scale that is infinite or no number", t->name);
-        }
-    free(bytes);
-    return rc;
-}
-
-static int read_global(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
-                       struct err *err) {
-    s->global = 1;
-    if (!m->global) return 0;
-    TRY(p->reader.read(p->reader.ctx, m->global, 0, &s->global, sizeof s->global, err));
-    if (isfinite(s->global) && (s->global != 0 || !m->divides)) return 0;
-    return err_set(err, E_FORMAT, "the tensor '%s' is %g", m->global->name, (double)s->global);
-}
-
-static int read_order(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
-                      struct err *err) {
-    if (!m->order) return 0;
-    TRY(read_bytes(p, m->order, 0, m->order->bytes, (uint8_t **)(void *)&s->order, err));
-    for (int64_t k = 0; k < m->cols; k++)
-        if (s->order[k] < 0 || s->order[k] >= m->groups)
-            return err_set(err, E_FORMAT, "the tensor '%s' names group %d of %lld", m->order->name,
-                           s->order[k], (long long)m->groups);
-    return 0;
-}
-
-struct strip packed_strip(const struct matrix *m, int64_t first, int64_t count) {
-    const int64_t from = first - first % 8, end = (first + count + 7) / 8 * 8;
-    return (struct strip){.first = from, .count = (end < m->rows ? end : m->rows) - from};
-}
-
-const float *packed_scales_at(const struct matrix *m, const struct strip *s, int64_t row) {
-    return s->scales + (row / m->block_rows - s->first / m->block_rows) * m->groups;
-}
-
-int packed_read_strip(const struct packed_tensors *p, const struct matrix *m, struct strip *s,
-                      struct err *err) {
-    const size_t line = m->kind == CODES_E2M1
-                            ? (size_t)m->cols / 2
-                            : (size_t)m->codes->shape[1] * dtype_size(m->codes->dtype);
-    TRY(read_global(p, m, s, err));
-    TRY(read_scales(p, m, s, err));
-    TRY(read_order(p, m, s, err));
-    if (m->zeros) TRY(read_bytes(p, m->zeros, 0, m->zeros->bytes, &s->zeros, err));
-    if (m->kind == CODES_AWQ) {
-        TRY(read_columns(p, m->codes, s->first / 8, s->count / 8, &s->codes, err));
-        return packed_turn_awq(m, s, err);
-    }
-    if (m->kind == CODES_GPTQ) return read_columns(p, m->codes, s->first, s->count, &s->codes, err);
-    return read_bytes(p, m->codes, (size_t)s->first * line, (size_t)s->count * line, &s->codes,
-                      err);
-}
-
-void packed_release_strip(struct strip *s) {
-    free(s->codes);
-    free(s->zeros);
-    free(s->order);
-    free(s->scales);
-}
-
 static const float e2m1[16] = {0.0f,  0.5f,  1.0f,  1.5f,  2.0f,  3.0f,  4.0f,  6.0f,
                                -0.0f, -0.5f, -1.0f, -1.5f, -2.0f, -3.0f, -4.0f, -6.0f};
 
@@ -581,6 +444,10 @@ int packed_tensors_read(const struct packed_tensors *p, const struct tensor *t, 
                       most = first - first % 8 + strip_rows(m);
         const int64_t end = (int64_t)((offset + n + row_bytes - 1) / row_bytes);
         struct strip s = packed_strip(m, first, (end < most ? end : most) - first);
+        if (end == first + 1) { // a few columns, as fingerprints read them
+            s.cols.first = (int64_t)(offset % row_bytes / sizeof *row);
+            s.cols.end = (int64_t)((offset % row_bytes + n + sizeof *row - 1) / sizeof *row);
+        }
         rc = packed_read_strip(p, m, &s, err);
         for (int64_t r = first; rc == 0 && n > 0 && r < s.first + s.count; r++) {
             const size_t from = offset % row_bytes;

@@ -371,52 +371,71 @@ static void parts_that_do_not_fit_are_refused(void **state) {
     }
 }
 
-// A read may begin and end anywhere.
-static void pieces_are_the_same_as_the_whole(void **state) {
-    static const int32_t words[16] = {0x12345678, -2, 77, 1 << 30, 5,  6,  7,  8,
-                                      -9,         10, 11, 12,      13, 14, 15, 16};
-    const struct tensor stored[] = {
-        {.name = "a.qweight",
-         .data = words,
-         .bytes = 64,
-         .dtype = DTYPE_I32,
-         .n_dims = 2,
-         .shape = {8, 2}},
-        {.name = "a.qzeros",
-         .data = words,
-         .bytes = 16,
-         .dtype = DTYPE_I32,
-         .n_dims = 2,
-         .shape = {2, 2}},
-        {.name = "a.scales",
-         .data = ones,
-         .bytes = 128,
-         .dtype = DTYPE_F32,
-         .n_dims = 2,
-         .shape = {2, 16}},
-    };
-    const struct tensor *list[] = {&stored[0], &stored[1], &stored[2]};
-    struct packed_tensors *p = NULL;
-    struct err err = {0};
-    char whole[16 * 8 * 4], part[16 * 8 * 4];
-    assert_int_equal(
-        packed_tensors_open(&p, PACKED_AWQ, list, 3, (struct packed_reader){read_data, NULL}, &err),
-        0);
-    const struct tensor *t = packed_tensors_at(p, 0);
-    assert_int_equal(packed_tensors_read(p, t, 0, whole, sizeof whole, &err), 0);
-    for (size_t from = 0; from < sizeof whole; from += 13)
-        for (size_t n = 1; from + n <= sizeof whole; n += 37) {
-            assert_int_equal(packed_tensors_read(p, t, from, part, n, &err), 0);
-            assert_memory_equal(part, whole + from, n);
-        }
-    assert_int_equal(packed_tensors_read(p, t, sizeof whole, part, 1, &err), E_INTERNAL);
-    packed_tensors_close(p);
-}
-
 static int read_counted(const void *ctx, const struct tensor *t, size_t offset, void *out, size_t n,
                         struct err *err) {
     *(size_t *)(uintptr_t)ctx += n;
     return read_data(NULL, t, offset, out, n, err);
+}
+
+// A read may begin and end anywhere. One of a few columns, as a fingerprint's samples, costs their words, its rows' scales and all
+// zeros: 16 samples of each matrix of an AWQ model read each of their eight rows' columns once.
+static void pieces_are_the_same_as_the_whole(void **state) {
+    enum { ROWS = 16, COLS = 32, GROUPS = 2 };
+    static const struct {
+        enum packed_format method;
+        int64_t lines, words;                // of the codes
+        size_t first_value, last_two_values; // bytes that they cost, codes alone
+    } cases[] = {{PACKED_AWQ, COLS, ROWS / 8, 4, 8}, {PACKED_GPTQ, COLS / 8, ROWS, 32, 32}};
+    static uint32_t words[COLS * ROWS / 8];
+    static float scales[GROUPS * ROWS];
+    for (uint32_t i = 0; i < COLS * ROWS / 8; i++) words[i] = i * 2654435761u + 12345;
+    for (int i = 0; i < GROUPS * ROWS; i++) scales[i] = (float)(i + 1);
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        const struct tensor stored[] = {
+            {.name = "a.qweight",
+             .data = words,
+             .bytes = sizeof words,
+             .dtype = DTYPE_I32,
+             .n_dims = 2,
+             .shape = {cases[c].lines, cases[c].words}},
+            {.name = "a.qzeros",
+             .data = words,
+             .bytes = GROUPS * ROWS / 2,
+             .dtype = DTYPE_I32,
+             .n_dims = 2,
+             .shape = {GROUPS, ROWS / 8}},
+            {.name = "a.scales",
+             .data = scales,
+             .bytes = sizeof scales,
+             .dtype = DTYPE_F32,
+             .n_dims = 2,
+             .shape = {GROUPS, ROWS}},
+        };
+        const struct tensor *list[] = {&stored[0], &stored[1], &stored[2]};
+        const size_t besides = 8 * GROUPS * 4 + GROUPS * ROWS / 2; // scales and zeros of eight rows
+        struct packed_tensors *p = NULL;
+        struct err err = {0};
+        char whole[ROWS * COLS * 4], part[ROWS * COLS * 4];
+        size_t n_read = 0;
+        assert_int_equal(packed_tensors_open(&p, cases[c].method, list, 3,
+                                             (struct packed_reader){read_counted, &n_read}, &err),
+                         0);
+        const struct tensor *t = packed_tensors_at(p, 0);
+        assert_int_equal(packed_tensors_read(p, t, 0, whole, sizeof whole, &err), 0);
+        for (size_t from = 0; from < sizeof whole; from += 13)
+            for (size_t n = 1; from + n <= sizeof whole; n += 37) {
+                assert_int_equal(packed_tensors_read(p, t, from, part, n, &err), 0);
+                assert_memory_equal(part, whole + from, n);
+            }
+        n_read = 0;
+        assert_int_equal(packed_tensors_read(p, t, 3 * COLS * 4, part, 4, &err), 0);
+        assert_int_equal(n_read, cases[c].first_value + besides);
+        n_read = 0;
+        assert_int_equal(packed_tensors_read(p, t, 12 * COLS * 4 - 8, part, 8, &err), 0);
+        assert_int_equal(n_read, cases[c].last_two_values + besides);
+        assert_int_equal(packed_tensors_read(p, t, sizeof whole, part, 1, &err), E_INTERNAL);
+        packed_tensors_close(p);
+    }
 }
 
 // Some rows of a matrix cost their own bytes alone, and have the values that the whole has: a model of experts opens
