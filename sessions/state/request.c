@@ -23,6 +23,7 @@ static const struct {
     {.all = true, .at = offsetof(struct request, session)},
     {.all = true, .at = offsetof(struct request, title)},
     {.all = true, .at = offsetof(struct request, note)},
+    {.all = true, .at = offsetof(struct request, folder)},
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.model)},
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.system)},
     {.kind = REQUEST_OPEN, .at = offsetof(struct request, open.prompt_task)},

@@ -82,6 +82,25 @@ static void a_folder_lasts_and_is_not_copied(void **state) {
     fx_teardown();
 }
 
+// A session that is not in memory is read first. Meanwhile the client's message is freed.
+static void a_move_waits_for_its_session(void **state) {
+    char folder[] = "Work";
+    fx_setup_file();
+    fx_open_session(1, "s");
+    fx_restart();
+    struct request r = fx_request(1, "move");
+    r.kind = REQUEST_UPDATE;
+    r.session = "s";
+    r.cancel_after_ms = -1;
+    r.folder = folder;
+    sessions_submit(fx.ss, &r);
+    memset(folder, 'x', 4);
+    fx_settle();
+    fx_attach(1, "s", 0);
+    assert_string_equal(fx_session("s")->rec.folder, "Work");
+    fx_teardown();
+}
+
 static void a_refused_move_is_undone(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
@@ -105,6 +124,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_have_a_length_and_show_something),
         cmocka_unit_test(a_folder_lasts_and_is_not_copied),
+        cmocka_unit_test(a_move_waits_for_its_session),
         cmocka_unit_test(a_refused_move_is_undone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
