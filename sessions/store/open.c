@@ -4,6 +4,7 @@
 // while another checkpoints. So one connection, on one thread, checkpoints, and a guest (an import)
 // writes only while that connection does neither: lock.c. All other connections read.
 #include "base/err.h"
+#include "sessions/store/levels.h"
 #include "sessions/store/lock.h"
 #include "sessions/store/news.h"
 #include "sessions/store/schema.h"
@@ -164,7 +165,14 @@ static int same_schema(struct store_db *db, struct err *err) {
 
 enum purpose { SERVE, LOOK_FIRST, REPAIR };
 
+static int trim_levels(struct store_db *db, void *ctx, struct err *err) {
+    return store_levels_trim(db, err);
+}
+
 static int adopt(struct store_db *db, enum purpose purpose, struct err *err) {
+    // Earlier versions let the levels grow until SQLite read the index no more. A new file has no index yet; where
+    // the disk is full, the next merge tries again.
+    store_db_transaction(db, trim_levels, NULL, NULL);
     if (purpose == REPAIR) return same_schema(db, err);
     TRY(quick_check(db, err));
     return purpose == SERVE ? store_schema_migrate(db, err) : 0;

@@ -5,6 +5,7 @@
 // schemas are brought up to date the same way, before.
 #include "sessions/store/tidy.h"
 #include "base/err.h"
+#include "sessions/store/levels.h"
 #include "sessions/store/words.h"
 
 #define STEP_PAGES 64 // some milliseconds
@@ -32,6 +33,7 @@ int store_tidy_mark(struct store_db *db, struct err *err) {
 // FTS5: a negative number begins a merge into one segment, a positive one continues it. A step that
 // changes fewer than two rows found nothing left to merge.
 static int merge(struct store_db *db, void *done, struct err *err) {
+    if (!db->merging) TRY(store_levels_trim(db, err));
     int before = sqlite3_total_changes(db->sql);
     TRY(store_db_run(db, "INSERT INTO search (search, rank) VALUES ('merge', ?1)",
                      NUMBERS(db->merging ? STEP_PAGES : -STEP_PAGES), err));

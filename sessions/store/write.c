@@ -1,6 +1,7 @@
 // Rows into the database, within the caller's transaction.
 #include "sessions/store/write.h"
 #include "base/err.h"
+#include "sessions/store/levels.h"
 #include "sessions/store/row.h"
 #include "sessions/store/tidy.h"
 #include <stdlib.h>
@@ -271,6 +272,7 @@ int store_write_delete_rows(struct store_db *db, int64_t key, struct err *err) {
 int store_write_delete(struct store_db *db, int64_t key, struct err *err) {
     TRY(delete_rows(db, key, err));
     // Deleted words stay in older segments of the index until these are merged.
+    TRY(store_levels_trim(db, err));
     TRY(store_db_run(db, "INSERT INTO search (search) VALUES ('optimize')", NULL, 0, err));
     db->deleted = true;
     return 0;
