@@ -217,16 +217,28 @@ test('upgrades that are refused', async (t) => {
     await refused({ 'Sec-WebSocket-Key': 'short' }, 400);
     await refused({ Connection: 'keep-alive' }, 400);
   });
-  await t.test('other upgrades, on new and on kept-alive connections (CVE-2025-11677)', async () => {
+  await t.test('other upgrades are ignored, on new and on kept-alive connections (RFC 9110 7.8, CVE-2025-11677)', async () => {
     const first = 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n';
     for (const name of ['foo', 'h2c', 'TLS/1.0', 'websocketx'])
       for (const before of ['', first]) {
-        const upgrade = `GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: ${name}\r\n\r\n`;
-        const answer = await wire.raw([[0, before], [150, upgrade], [150, upgrade]]);
-        assert.ok(answer.closed, `${name} after '${before.slice(0, 12)}' stays open`);
+        const upgrade = (more) => `GET / HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade${more}\r\nUpgrade: ${name}\r\n\r\n`;
+        const answer = await wire.raw([[0, before], [150, upgrade('')], [150, upgrade(', close')]]);
+        assert.ok(answer.closed);
+        assert.equal(answer.text.match(/HTTP\/1\.1 200 OK/g).length, before ? 3 : 2, `${name} after '${before.slice(0, 12)}'`);
         assert.doesNotMatch(answer.text, /101 Switching/);
       }
     assert.equal((await wire.get('/healthz')).status, 200);
+  });
+  await t.test('a request with a body that offers h2c is answered in HTTP/1.1', async () => {
+    const body = JSON.stringify({ model: 'fake', messages: [{ role: 'user', content: 'hi' }], max_tokens: 3 });
+    const answer = await wire.raw(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade, HTTP2-Settings, close\r\nUpgrade: h2c\r\n`
+      + `HTTP2-Settings: AAMAAABkAAQAAP__\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    assert.equal(answer.status, 200, answer.text.slice(0, 300));
+    assert.match(answer.text, /"choices"/);
+  });
+  await t.test('websocket in a list of upgrades', async () => {
+    const answer = await wire.raw(wire.upgrade({ Upgrade: 'h2c, websocket' }), { until: '"type":"hello"' });
+    assert.match(answer.text, /101 Switching Protocols/);
   });
   await t.test('an upgrade on a kept-alive connection works', async () => {
     const answer = await wire.raw([[0, 'GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n'], [200, wire.upgrade()]], { until: '"type":"hello"' });

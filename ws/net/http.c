@@ -262,12 +262,14 @@ static bool answer_page(struct http *h) {
     return true;
 }
 
+// Another Upgrade than WebSocket's is ignored, as RFC 9110 7.8 lets a server do: clients that offer h2c with each request
+// (Java's HttpClient, curl --http2) are answered in HTTP/1.1.
 static void begin_request(struct http *h) {
     h->closes = false;
     if (!auth_host_allowed(h->head.header[HEADER_HOST], h->net->config->allowed_hosts)) {
         http_refuse(
             h, REFUSE(403, "forbidden", "this Host is not one of the server's: see allowed_hosts"));
-    } else if (*h->head.header[HEADER_UPGRADE]) {
+    } else if (http_has_token(h->head.header[HEADER_UPGRADE], "websocket")) {
         upgrade(h);
     } else if (within_rate(h) && !answer_page(h)) {
         struct http_refusal r = http_judge(h);

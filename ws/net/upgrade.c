@@ -3,7 +3,6 @@
 #include "ws/net/websocket.h"
 #include <openssl/crypto.h>
 #include <string.h>
-#include <strings.h>
 
 #define KEY_LEN 24 // of 16 bytes in base64
 
@@ -16,9 +15,6 @@ static const struct websocket_protocol *find_protocol(const struct net *n, const
 static struct http_refusal judge_headers(const struct websocket_protocol *protocol,
                                          const struct http_head *h) {
     const char *key = h->header[HEADER_WS_KEY];
-    // CVE-2025-11677 of libwebsockets 4.1.6 is a use after free on an unknown Upgrade.
-    if (strcasecmp(h->header[HEADER_UPGRADE], "websocket") != 0)
-        return REFUSE(400, "unsupported", "the only upgrade served is websocket");
     if (!protocol) return REFUSE(404, "not_found", "WebSockets are at /ws and /v1/responses");
     if (h->method != HTTP_GET) return REFUSE(405, "unsupported", "a WebSocket begins with GET");
     if (!http_has_token(h->header[HEADER_CONNECTION], "upgrade"))
