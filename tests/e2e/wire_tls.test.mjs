@@ -67,6 +67,29 @@ function inPieces(wire, size) {
   });
 }
 
+/** How many answers clients wait for. */
+async function followers(wire) {
+  const text = (await read(wire, '/metrics', { agent: false })).toString();
+  return Number(/^parley_followers (\d+)/m.exec(text)[1]);
+}
+
+/** A client of TLS whose end is a close_notify alone: { client, socket }, where socket is the TCP connection. */
+function withoutFin(wire) {
+  const socket = net.connect({ port: wire.port, host: wire.host, noDelay: true, allowHalfOpen: true });
+  const kept = new Duplex({
+    read() { socket.resume(); },
+    write(bytes, _, done) { socket.write(bytes, done); },
+    final(done) { done(); },
+    destroy(error, done) { done(error); },
+  });
+  socket.on('data', (bytes) => kept.push(bytes));
+  socket.on('error', () => {});
+  return new Promise((resolve, reject) => {
+    const client = tls.connect({ socket: kept, rejectUnauthorized: false, allowHalfOpen: true }, () => resolve({ client, socket }));
+    client.on('error', reject);
+  });
+}
+
 /** All that a socket says until its end. */
 const rest = (socket) => new Promise((resolve) => {
   let text = '';
@@ -153,6 +176,49 @@ test('clients of TLS that others wrote', async (t) => {
     const said = rest(socket);
     socket.end(request(wire, `/${file.name}`, 'Connection: close\r\n'));
     assert.ok((await said).endsWith(file.body.toString('latin1')));
+  });
+
+  await t.test('close_notify ends a turn, also on a socket that stays open', async () => {
+    const fds = () => readdirSync(`/proc/${wire.process.pid}/fd`).length;
+    await until('the others to leave', async () => (await followers(wire)) === 0);
+    const before = fds();
+    for (const [content, stream] of [['silence', false], ['silence', true], ['count 1000000', false], ['count 1000000', true]]) {
+      const what = `${content}, ${stream ? 'streamed' : 'awaited'}`;
+      const body = completion(content, stream);
+      const post = `POST /v1/chat/completions HTTP/1.1\r\nHost: ${wire.host}:${wire.port}\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`;
+      // The next request is there already: the end is behind it.
+      for (const next of ['', request(wire, '/healthz')]) {
+        const { socket, client } = await withoutFin(wire);
+        client.on('data', () => {});
+        client.write(post + next);
+        await until(`a turn (${what})`, async () => (await followers(wire)) === 1);
+        client.end();
+        await until(`the turn to end (${what}, ${next ? 'with' : 'without'} a next request)`, async () => (await followers(wire)) === 0);
+        assert.equal(socket.writableEnded, false, 'the client sent no FIN');
+        socket.destroy();
+      }
+    }
+    await until('the descriptors', () => fds() <= before);
+  });
+
+  await t.test('a next request that comes during a stream is answered behind it', async () => {
+    const body = completion('count 200', true);
+    const { text } = await wire.raw([[0, `POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`],
+      [50, request(wire, '/healthz', 'Connection: close\r\n').slice(0, 20)], [20, request(wire, '/healthz', 'Connection: close\r\n').slice(20)]]);
+    assert.match(text, /w199 [^]*\[DONE\][^]*HTTP\/1\.1 200 OK/);
+  });
+
+  await t.test('more bytes than a head during a stream do not make the loop spin', async () => {
+    const body = completion('silence', true);
+    const socket = wire.socket();
+    socket.on('error', () => {});
+    socket.on('data', () => {});
+    socket.write(`POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`);
+    await until('a turn', async () => (await followers(wire)) === 1);
+    socket.write('x'.repeat(40000));
+    await wire.rests(1500, 0.15, 'bytes ahead');
+    socket.destroy();
+    await until('the turn to end', async () => (await followers(wire)) === 0);
   });
 
   await t.test('the server says that it ends', async () => {

@@ -423,7 +423,7 @@ static bool is_reading(const struct http *h) {
 
 static void read_some(struct http *h) {
     for (int i = 0; i < READS_PER_EVENT && !h->eof; i++) {
-        if (!is_reading(h)) return;
+        if (!is_reading(h) && !http_reads_ahead(h)) return;
         if (h->in.len >= HTTP_HEAD_BYTES || buf_reserve(&h->in, CHANNEL_READ_BYTES) < 0) return;
         bool begins = h->state == READING_HEAD && h->in.len == 0 && h->served;
         ssize_t n = channel_read(&h->channel, h->in.data + h->in.len);
@@ -460,6 +460,12 @@ static void write_some(struct http *h) {
     http_watch(h);
 }
 
+// TLS may need either direction for the other one, so an event does not say which of them can go on.
+static void read_and_write(struct http *h) {
+    if (http_reads_ahead(h)) read_some(h);
+    if (h->state == STREAMING || h->state == REPLYING) write_some(h);
+}
+
 static void on_event(uv_poll_t *handle, int status, int events) {
     struct http *h = handle->data;
     if (h->state == CLOSED) return;
@@ -470,7 +476,7 @@ static void on_event(uv_poll_t *handle, int status, int events) {
     else if (is_reading(h))
         read_some(h);
     else
-        write_some(h);
+        read_and_write(h);
 }
 
 // --- life ---

@@ -13,10 +13,18 @@ void http_set_deadline(struct http *h, int64_t us) {
     h->deadline_us = us ? net_served_us(h->net) + us : 0;
 }
 
+// Under TLS a client may end by a record (close_notify) on a socket that stays open. What it sends before, such as the
+// next request, waits in `in`.
+bool http_reads_ahead(const struct http *h) {
+    bool waits = h->state == DECODING || h->state == WAITING || h->state == STREAMING;
+    return waits && h->channel.ssl && h->in.len < HTTP_HEAD_BYTES;
+}
+
 // An idle stream takes no processor time: the loop watches only for the client's end.
 void http_watch(struct http *h) {
     int events = UV_DISCONNECT;
     if (h->state == CLOSED) return;
+    if (http_reads_ahead(h)) events |= UV_READABLE;
     if (h->state == READING_HEAD || h->state == READING_BODY || h->state == LINGERING)
         events = UV_READABLE;
     if (h->state == REPLYING) events = UV_WRITABLE;

@@ -75,6 +75,8 @@ struct http {
 void http_set_deadline(struct http *h, int64_t us); // from now; 0: none
 // Tells the loop which events to watch for, by state.
 void http_watch(struct http *h);
+// Whether the client's bytes are read while its answer is awaited or streamed: its end may be among them.
+bool http_reads_ahead(const struct http *h);
 size_t http_unsent(const struct http *h); // bytes of `out` that wait
 // Sends as much as the socket takes. 1: everything is sent, 0: the socket is full, -1: it is broken.
 int http_flush(struct http *h);
