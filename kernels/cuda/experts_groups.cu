@@ -44,22 +44,12 @@ __device__ __forceinline__ const uint4 *codes_of(const void *w) {
     return (const uint4 *)((const char *)w + GROUPS_HEAD);
 }
 
-template <bool OFFSET> struct scale_words { // scale, and offset, of a row and group
-    using type = float;
-};
-template <> struct scale_words<true> { using type = float2; };
 // A chunk as a lane asks for it: of each half of each set the codes, and the scales of unit q and, where groups have 16
 // columns (never with offsets: groups.c), of unit q + 4.
 template <bool OFFSET> struct asked_chunk {
     uint4 codes[FEW_SETS][2];
     typename scale_words<OFFSET>::type scales[FEW_SETS][2], last[OFFSET ? 1 : FEW_SETS][2];
 };
-__device__ __forceinline__ float2 both(float v) {
-    return make_float2(v, 0.0f);
-}
-__device__ __forceinline__ float2 both(float2 v) {
-    return v;
-}
 
 template <typename T, int TILES, int KIND, int MOST>
 __global__ void __launch_bounds__(FEW_THREADS, 4)
@@ -119,10 +109,10 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
                 for (int h = 0; h < 2; h++) {
                     asked[u].codes[s][h] = load_weight(codes[s][h] + (int64_t)c * LANE_WORDS);
                     asked[u].scales[s][h] =
-                        __ldg(scales[s][h] + (int64_t)(group + min(q, units - 1)) * 16);
+                        ask_scale(scales[s][h] + (int64_t)(group + min(q, units - 1)) * 16);
                     if (!OFFSET && units == 8)
                         asked[u].last[OFFSET ? 0 : s][h] =
-                            __ldg(scales[s][h] + (int64_t)(group + q + 4) * 16);
+                            ask_scale(scales[s][h] + (int64_t)(group + q + 4) * 16);
                 }
         };
 #pragma unroll
@@ -173,11 +163,11 @@ __global__ void __launch_bounds__(FEW_THREADS, 4)
                             float2 by[2];
 #pragma unroll
                             for (int h = 0; h < 2; h++) {
-                                const float2 mine =
-                                    both(OFFSET || unit < 4 ? here.scales[s][h]
-                                                            : here.last[OFFSET ? 0 : s][h]);
-                                by[h].x = __shfl_sync(ALL, mine.x, owner);
-                                by[h].y = OFFSET ? __shfl_sync(ALL, mine.y, owner) : 0.0f;
+                                by[h] = scale_of(__shfl_sync(ALL,
+                                                             OFFSET || unit < 4
+                                                                 ? here.scales[s][h]
+                                                                 : here.last[OFFSET ? 0 : s][h],
+                                                             owner));
                             }
 #pragma unroll
                             for (int i = 0; i < TILES; i++)
@@ -280,7 +270,8 @@ __global__ void __launch_bounds__(MANY_THREADS, 2)
 #pragma unroll
                 for (int half = 0; half < 2; half++) {
                     const int k = s * STEP + w * 32 + half * 16;
-                    const float2 by = both(__ldg(scales[n] + (int64_t)(k >> m.group_shift) * 16));
+                    const float2 by =
+                        scale_of(ask_scale(scales[n] + (int64_t)(k >> m.group_shift) * 16));
                     scale_codes<T, KIND>(b[n][half * 2], by);
                     scale_codes<T, KIND>(b[n][half * 2 + 1], by);
                 }

@@ -18,8 +18,8 @@ namespace {
 
 constexpr int TILES = 16, OF_BOX = TILES / 2; // tiles of 16 rows in a stage; in a copy
 constexpr int CODES = TILES * GROUPS_CHUNK_BYTES;
-int scale_words(enum groups_kind kind) { // of a tile and group
-    return groups_with_offsets(kind) ? 32 : 16;
+int words_of_scales(enum groups_kind kind) { // of a tile and group
+    return 4 * scale_bytes(groups_with_offsets(kind));
 }
 
 // SIXTEENS: groups of 16 columns, so a word of codes, 32 columns, has two scales of a row.
@@ -29,7 +29,7 @@ template <typename T, int KIND, bool SIXTEENS> struct codes {
                          MAPS = 2;                   // of the codes, of the scales
     static constexpr int WORDS = groups_words(KIND); // of 32 columns
     static constexpr bool OFFSET = groups_with_offsets(KIND);
-    static constexpr int SCALE_WORDS = OFFSET ? 32 : 16;
+    static constexpr int SCALE_WORDS = 4 * scale_bytes(OFFSET);
     // In bf16 e2m1's bits are twice the number times 2^-127 (groups.cuh). The multiplication by the scale takes 2^95 of that
     // off, and the end of the sums 2^32, so that scales below 2^32 stay finite. f16 has no exponents for that.
     static constexpr bool FOLDED = KIND == GROUPS_NUMBERS && std::is_same<T, __nv_bfloat16>::value;
@@ -60,8 +60,9 @@ template <typename T, int KIND, bool SIXTEENS> struct codes {
     struct lane {
         static constexpr int HALVES = SIXTEENS && WORDS == 4 ? 2 : 1;
         // A scale and an offset, a scale, or a scale twice as T.
-        using loaded = typename std::conditional<OFFSET, float2, float>::type;
-        using scale = typename std::conditional<KIND == GROUPS_NUMBERS, uint32_t, loaded>::type;
+        using scale =
+            typename std::conditional<KIND == GROUPS_NUMBERS, uint32_t,
+                                      typename std::conditional<OFFSET, float2, float>::type>::type;
         uint32_t codes_at[2], scales_at[2];
         struct code_constants constants;
         uint32_t a[2][2][4]; // of this word and of the one before, whose products are under way
@@ -77,18 +78,18 @@ template <typename T, int KIND, bool SIXTEENS> struct codes {
                           eight = gated ? warp % 2 : r;
                 codes_at[r] = (uint32_t)(tile * GROUPS_CHUNK_BYTES + eight * 512 + l * 16);
                 scales_at[r] = (uint32_t)(CODES + tile * m.chunk_scale + unit * SCALE_WORDS * 4 +
-                                          (eight * 8 + l / 4) * (int)sizeof(loaded));
+                                          (eight * 8 + l / 4) * scale_bytes(OFFSET));
             }
         }
         __device__ __forceinline__ static void load(uint32_t &to, uint32_t from) {
-            const float by = load_shared_float(from) * (FOLDED ? 0x1p95f : 1.0f);
+            const float by = load_shared_half(from) * ((FOLDED ? 0x1p95f : 1.0f) * SCALE_FACTOR);
             to = pack2<T>(by, by);
         }
         __device__ __forceinline__ static void load(float &to, uint32_t from) {
-            to = load_shared_float(from);
+            to = load_scale<false>(from).x;
         }
         __device__ __forceinline__ static void load(float2 &to, uint32_t from) {
-            to = load_shared_pair(from);
+            to = load_scale<true>(from);
         }
         // Lane t's of the four.
         template <typename V> __device__ __forceinline__ static V of_lane(V v, int t) {
@@ -203,8 +204,9 @@ bool maps_of(CUtensorMap *maps, const struct experts_product *p, const struct we
     return tensor_map_words(&maps[0], (const char *)w->data + GROUPS_HEAD, tiles,
                             (int64_t)m.chunks * (GROUPS_CHUNK_BYTES / 4), OF_BOX,
                             GROUPS_CHUNK_BYTES / 4) &&
-           tensor_map_words(&maps[1], w->scales, tiles, (int64_t)m.n_groups * scale_words(m.kind),
-                            OF_BOX, m.chunk_scale / 4);
+           tensor_map_words(&maps[1], w->scales, tiles,
+                            (int64_t)m.n_groups * words_of_scales(m.kind), OF_BOX,
+                            m.chunk_scale / 4);
 }
 
 constexpr int MOST = 512; // experts: their maps' addresses are a launch's arguments

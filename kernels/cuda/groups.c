@@ -47,11 +47,12 @@ struct job {
     int32_t rows, cols, layout;
     int64_t first;                  // row, of the present piece
     uint8_t *codes;                 // (tiles of the piece, chunks, GROUPS_CHUNK_BYTES)
-    float *scales;                  // of the piece's tiles
+    uint16_t *scales;               // of the piece's tiles, F16
     size_t code_bytes, scale_bytes; // of a tile
     void *wide;                     // (rows of the piece, cols) of wide_dtype
     enum dtype wide_dtype;          // F32 or BF16
     pthread_mutex_t lock;
+    uint32_t largest[2]; // scale, offset: an F16's bits
     int rc;
     struct err err;
 };
@@ -155,8 +156,16 @@ static int byte_zero(const struct job *j, const struct group_format *f) {
     return !(j->layout & GROUPS_OFFSET) ? f->zero : f->bits == 8 ? 128 : 0;
 }
 
-static void put_row(struct job *j, int64_t row, const struct group_format *f,
-                    const struct group_row *r) {
+// A number times GROUPS_SCALED, and the larger of it and *largest.
+static uint16_t scaled(float v, uint32_t *largest) {
+    const uint16_t half = f16_from_f32(v * GROUPS_SCALED);
+    if ((half & 0x7fffu) > *largest) *largest = half & 0x7fff;
+    return half;
+}
+
+// largest: of scales, of offsets.
+static void put_row(const struct job *j, int64_t row, const struct group_format *f,
+                    const struct group_row *r, uint32_t largest[2]) {
     const bool bytes = j->layout & GROUPS_BYTES, with_offset = j->layout & GROUPS_OFFSET;
     const int64_t tile = (row - j->first) / TILE, in_tile = row % TILE; // first is a tile's
     uint8_t *codes = j->codes + (size_t)tile * j->code_bytes + in_tile / 8 * 512 + in_tile % 8 * 64;
@@ -167,10 +176,12 @@ static void put_row(struct job *j, int64_t row, const struct group_format *f,
         put_codes(j, codes, r);
     const int32_t group = j->layout & GROUPS_SIZE, n_groups = groups_count(j->layout, j->cols);
     for (int32_t g = 0; g * group < j->cols; g++) {
-        float *to = j->scales + ((tile * n_groups + g) * TILE + in_tile) * (with_offset ? 2 : 1);
+        uint16_t *to = j->scales + ((tile * n_groups + g) * TILE + in_tile) * (with_offset ? 2 : 1);
         const int32_t of = g * group / f->group;
-        to[0] = scale_at(f, r, of);
-        if (with_offset) to[1] = offset_at(f, r, of, to[0]) + to[0] * (float)zero;
+        const float scale = scale_at(f, r, of);
+        to[0] = scaled(scale, &largest[0]);
+        if (with_offset)
+            to[1] = scaled(offset_at(f, r, of, scale) + scale * (float)zero, &largest[1]);
     }
 }
 
@@ -178,6 +189,7 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
     struct job *j = ctx;
     struct group_row row;
     const struct err none = {.code = E_NOMEM, .text = "no memory for a row of few bits"};
+    uint32_t largest[2] = {0};
     void *memory = group_row_alloc(&row, j->cols);
     if (!memory) fail(j, E_NOMEM, &none);
     // What no row and no column fills is 0.
@@ -187,9 +199,20 @@ static void pack_rows(void *ctx, int64_t at, int64_t n) {
         if (j->first + r >= j->rows) break;
         const struct group_source *s = read_row(j, j->first + r, &row);
         if (!s) break;
-        put_row(j, j->first + r, &s->format, &row);
+        put_row(j, j->first + r, &s->format, &row, largest);
     }
     free(memory);
+    pthread_mutex_lock(&j->lock);
+    if (largest[0] > j->largest[0]) j->largest[0] = largest[0];
+    if (largest[1] > j->largest[1]) j->largest[1] = largest[1];
+    pthread_mutex_unlock(&j->lock);
+}
+
+// Whether F16 holds the scales: none is too large, and they are not so small that the largest of them lost bits.
+static bool scales_fit(const struct job *j) {
+    enum { INFINITE = 0x7c00, TINY = 0x1400 }; // 2^-10, times GROUPS_SCALED
+    return j->largest[0] < INFINITE && j->largest[1] < INFINITE &&
+           (j->largest[0] == 0 || j->largest[0] >= TINY);
 }
 
 // What the GPU's kernels have: one format, columns in words of 16 bytes of x. The layout, or 0.
@@ -236,7 +259,7 @@ static int send_tiles(struct cuda_backend *cuda, const struct weight *w, struct 
         CUDA_TRY(cudaEventSynchronize(g->copied[i]));
         j->first = tile * TILE;
         j->codes = (uint8_t *)g->pinned[i];
-        j->scales = (float *)(void *)(g->pinned[i] + codes);
+        j->scales = (uint16_t *)(void *)(g->pinned[i] + codes);
         parallel_ranges(n, 1, pack_rows, j);
         if (j->rc < 0) return err_set(err, j->rc, "%s", j->err.text);
         CUDA_TRY(cudaMemcpyAsync((char *)w->data + GROUPS_HEAD + (size_t)tile * j->code_bytes,
@@ -260,7 +283,9 @@ static int reserve_wide(struct cuda_backend *cuda, const struct weight *w, struc
     return 0;
 }
 
-static int keep(struct cuda_backend *cuda, struct weight *w, struct job *j, struct err *err) {
+// *fits: whether they are kept, else they are still to be widened.
+static int keep(struct cuda_backend *cuda, struct weight *w, struct job *j, bool *fits,
+                struct err *err) {
     const size_t tiles = (size_t)((w->rows + TILE - 1) / TILE);
     w->dtype = DTYPE_U8;
     w->bytes = GROUPS_HEAD + tiles * (j->code_bytes + j->scale_bytes);
@@ -268,7 +293,14 @@ static int keep(struct cuda_backend *cuda, struct weight *w, struct job *j, stru
     TRY(cuda_alloc(&w->data, GROUPS_HEAD + tiles * j->code_bytes, err));
     TRY(cuda_alloc((void **)&w->scales, tiles * j->scale_bytes, err));
     TRY(send_head(cuda, w, &view_groups(j->parts)->format));
-    return send_tiles(cuda, w, j, err);
+    TRY(send_tiles(cuda, w, j, err));
+    *fits = scales_fit(j);
+    if (*fits) return 0;
+    CUDA_TRY(cudaStreamSynchronize(cuda->stream));
+    cudaFree(w->data);
+    cudaFree(w->scales);
+    w->data = NULL, w->scales = NULL, w->layout = 0;
+    return 0;
 }
 
 // --- widened -------------------------------------------------------------------------------------
@@ -348,11 +380,13 @@ int cuda_groups_fill(struct cuda_backend *cuda, struct weight *w, const struct t
     w->layout = j.layout = layout_of(&cuda->base, parts, n_parts);
     if (j.layout) {
         j.code_bytes = (size_t)groups_chunks(j.layout, w->cols) * GROUPS_CHUNK_BYTES;
-        j.scale_bytes = (size_t)groups_count(j.layout, w->cols) * TILE * sizeof(float) *
+        j.scale_bytes = (size_t)groups_count(j.layout, w->cols) * TILE * sizeof(uint16_t) *
                         (j.layout & GROUPS_OFFSET ? 2 : 1);
     }
     if (j.code_bytes + j.scale_bytes > CUDA_STAGING_BYTES) w->layout = j.layout = 0;
-    int rc = w->layout ? keep(cuda, w, &j, err) : widen(cuda, w, &j, err);
+    bool kept = false;
+    int rc = w->layout ? keep(cuda, w, &j, &kept, err) : 0;
+    if (rc == 0 && !kept) rc = widen(cuda, w, &j, err);
     pthread_mutex_destroy(&j.lock);
     free(j.wide);
     return rc;

@@ -34,7 +34,8 @@ __global__ void __launch_bounds__(THREADS)
               t = lane % 4;
     const int64_t tile = blockIdx.x;
     const uint4 *codes = m.codes + tile * m.chunks * (GROUPS_CHUNK_BYTES / 16) + lane;
-    const float *scales = m.scales + tile * m.n_groups * (OFFSET ? 32 : 16);
+    using scale = typename scale_words<OFFSET>::type;
+    const scale *scales = (const scale *)m.scales + tile * m.n_groups * 16;
     const int unit = m.unit, steps = unit / 16, n_units = m.chunks * CHUNK / unit;
     pdl_trigger();
     // Asked for before use: a chunk's codes to registers, its scales to L1.
@@ -42,10 +43,11 @@ __global__ void __launch_bounds__(THREADS)
         if (c >= m.chunks) return;
         q[0] = __ldcs(codes + (int64_t)c * (GROUPS_CHUNK_BYTES / 16));
         q[1] = __ldcs(codes + (int64_t)c * (GROUPS_CHUNK_BYTES / 16) + 32);
-        const int first = c * CHUNK >> m.group_shift, floats = (CHUNK / unit) * (OFFSET ? 32 : 16);
-        if (lane * 32 < floats)
-            asm volatile("prefetch.global.L1 [%0];" ::"l"(
-                scales + (int64_t)first * (OFFSET ? 32 : 16) + lane * 32));
+        constexpr int LINE = 128 / scale_bytes(OFFSET); // of the cache
+        const int first = c * CHUNK >> m.group_shift;
+        if (lane * LINE < CHUNK / unit * 16)
+            asm volatile(
+                "prefetch.global.L1 [%0];" ::"l"(scales + (int64_t)first * 16 + lane * LINE));
     };
     uint4 q[AHEAD][2];
 #pragma unroll
@@ -96,14 +98,8 @@ __global__ void __launch_bounds__(THREADS)
                 if ((j + 1) & (steps - 1)) continue;
                 const int at = (c * CHUNK + 16 * j) >> m.group_shift,
                           u = (c * STEPS + j) >> m.unit_shift;
-                const float *s = scales + (int64_t)at * (OFFSET ? 32 : 16);
-                float2 first, second; // of rows g and g + 8
-                if (OFFSET) {
-                    first = *(const float2 *)(s + 2 * g),
-                    second = *(const float2 *)(s + 2 * g + 16);
-                } else {
-                    first = make_float2(s[g], 0.0f), second = make_float2(s[g + 8], 0.0f);
-                }
+                const scale *s = scales + (int64_t)at * 16;
+                const float2 first = scale_of(s[g]), second = scale_of(s[g + 8]); // rows
 #pragma unroll
                 for (int b = 0; b < NB; b++)
 #pragma unroll
@@ -157,16 +153,16 @@ __device__ __forceinline__ void widen_codes(T *to, const struct groups_product &
         code_pairs_at<T, KIND>(pairs, codes, j / 2, constants, table);
         const int64_t first = chunk * CHUNK + 16 * j;
         if (first >= p.cols) break;
-        const float *s =
-            m.scales + (tile * m.n_groups + (first >> m.group_shift)) * (OFFSET ? 32 : 16);
-        const float scale = OFFSET ? s[2 * r] : s[r], offset = OFFSET ? s[2 * r + 1] : 0.0f;
+        const float2 by =
+            scale_of(((const typename scale_words<OFFSET>::type *)
+                          m.scales)[(tile * m.n_groups + (first >> m.group_shift)) * 16 + r]);
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             const int64_t k = first + 8 * h + t * 2;
             if (k >= p.cols) break;
             const float2 v = unpack2(pairs[j % 2 * 2 + h], T());
             *(uint32_t *)(to + k) =
-                pack2<T>(fmaf(scale, v.x, offset) * factor, fmaf(scale, v.y, offset) * factor);
+                pack2<T>(fmaf(by.x, v.x, by.y) * factor, fmaf(by.x, v.y, by.y) * factor);
         }
     }
 }

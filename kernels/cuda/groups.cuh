@@ -28,9 +28,56 @@ __host__ __device__ constexpr int groups_words(int kind) {
     return groups_chunk_of(kind) / 32;
 }
 
+// A row's scale of a group as it lies, or its scale and offset; and what they stand for.
+template <bool OFFSET> struct scale_words { using type = __half; };
+template <> struct scale_words<true> { using type = __half2; };
+constexpr float SCALE_FACTOR = 1.0f / GROUPS_SCALED;
+// Without SCALE_FACTOR.
+__device__ __forceinline__ float2 plain(__half v) {
+    return make_float2(__half2float(v), 0.0f);
+}
+__device__ __forceinline__ float2 plain(__half2 v) {
+    return __half22float2(v);
+}
+// Not __ldg of a half: the compiler moves that out of an `if`, and then it reads past the end.
+__device__ __forceinline__ __half ask_scale(const __half *from) {
+    return __ushort_as_half(__ldg((const unsigned short *)from));
+}
+__device__ __forceinline__ __half2 ask_scale(const __half2 *from) {
+    const unsigned int word = __ldg((const unsigned int *)from);
+    return *(const __half2 *)&word;
+}
+template <typename W> __device__ __forceinline__ float2 scale_of(W v) {
+    const float2 two = plain(v);
+    return make_float2(two.x * SCALE_FACTOR, two.y * SCALE_FACTOR);
+}
+__device__ __forceinline__ void load_raw(__half &to, uint32_t from) { // of shared memory
+    unsigned short bits;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(bits) : "r"(from));
+    to = __ushort_as_half(bits);
+}
+__device__ __forceinline__ void load_raw(__half2 &to, uint32_t from) {
+    const uint32_t word = load_shared_word(from);
+    to = *(const __half2 *)&word;
+}
+__device__ __forceinline__ float load_shared_half(uint32_t from) {
+    __half v;
+    load_raw(v, from);
+    return __half2float(v);
+}
+template <bool OFFSET> __device__ __forceinline__ float2 load_scale(uint32_t from) {
+    typename scale_words<OFFSET>::type v;
+    load_raw(v, from);
+    return scale_of(v);
+}
+__host__ __device__ constexpr int scale_bytes(bool offset) {
+    return offset ? 4 : 2;
+}
+
 struct groups_matrix {
     const uint4 *codes;
-    const float *scales, *book;
+    const void *scales; // of scale_words
+    const float *book;
     int32_t chunks, group, n_groups, zero;
     int32_t unit;                    // columns that share a scale within a chunk: 16 << unit_shift
     int32_t unit_shift, group_shift; // group = 1 << group_shift
@@ -49,7 +96,7 @@ inline struct groups_matrix groups_matrix_by(int32_t layout, int32_t cols) {
     m.unit = m.group < groups_chunk(layout) ? m.group : groups_chunk(layout);
     while (16 << m.unit_shift < m.unit) m.unit_shift++;
     while (1 << m.group_shift < m.group) m.group_shift++;
-    m.chunk_scale = groups_chunk(layout) / m.unit * (offset ? 2 : 1) * 16 * (int32_t)sizeof(float);
+    m.chunk_scale = groups_chunk(layout) / m.unit * 16 * scale_bytes(offset);
     m.kind = layout & GROUPS_E2M1    ? GROUPS_NUMBERS
              : layout & GROUPS_BOOK  ? GROUPS_BOOKS
              : layout & GROUPS_BYTES ? (offset ? GROUPS_WIDE_OFFSETS : GROUPS_WIDE)

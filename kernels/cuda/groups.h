@@ -11,8 +11,9 @@
 //   13, 11, 10: they become bf16's bits by few shifts (groups.cuh)
 //
 // The codes start GROUPS_HEAD bytes into the data, behind the numbers that a book's codes stand for (16 floats, less the
-// zero). scales: (tiles, groups, 16 rows) F32, with offsets (tiles, groups, 16 rows, 2): scale and offset.
-// Element = scale * (code - zero), or scale * code + offset.
+// zero). scales: (tiles, groups, 16 rows) F16, with offsets (tiles, groups, 16 rows, 2): scale and offset, both times
+// GROUPS_SCALED. Element = scale * (code - zero), or scale * code + offset. Files have scales of F16, BF16, powers of two or e4m3,
+// which F16 holds exactly within its range, and products of F16 and an integer of 6 bits, which are rounded at 2^-11.
 #pragma once
 #include "kernels/cuda/cuda.h"
 
@@ -31,6 +32,8 @@ enum {
     GROUPS_E2M1 = 2048,
     GROUPS_BYTES = 4096, // codes of 8 bits
     GROUPS_ZERO = 65536, // times the zero
+    // The least scale that is a normal number is 2^-22, the largest 255.9. A matrix whose scales do not fit is widened.
+    GROUPS_SCALED = 256
 };
 
 // Columns of a chunk, and how many chunks a row has.

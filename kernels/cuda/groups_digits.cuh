@@ -20,7 +20,8 @@ constexpr int DIGITS_COLUMNS = 64, DIGITS_BYTES = 3 * 64 + 16;
 // Of lanes t 0 with digits d0 and d1, and t 1 with d2 in both places.
 struct digits_unit {
     float2 of
-        [2]; // 2^(E - 22) / 16 for what digits_sums::end adds up; what a scale (or an offset) is multiplied by besides
+        [2]; // 2^(E - 22) / 16 for what digits_sums::end adds up; what a scale (or an offset) is multiplied by besides;
+             // both / GROUPS_SCALED
 };
 
 // The first of a lane's two vectors of 8 columns, among the 32 of half a warp's 256 columns, and how much further the other
@@ -59,8 +60,8 @@ __device__ __forceinline__ void put_digits(char *to, struct digits_unit *units, 
         sum += __shfl_xor_sync(0xffffffffu, sum, other);
         largest = max(largest, __shfl_xor_sync(0xffffffffu, largest, other));
     }
-    // |x| < 2^E, E = exponent - 126. Below 2^-100 digits are lost: the factors' exponents end there.
-    const uint32_t exponent = max(largest >> 23, 26u);
+    // |x| < 2^E, E = exponent - 126. Below 2^-92 digits are lost: the factors' exponents end there.
+    const uint32_t exponent = max(largest >> 23, 34u);
     const float factor = __uint_as_float((275u - exponent) << 23); // 2^(22 - E)
     char *here = to + lane / 4 * DIGITS_BYTES + lane % 4 * 4;
 #pragma unroll
@@ -83,9 +84,11 @@ __device__ __forceinline__ void put_digits(char *to, struct digits_unit *units, 
         word[32] = __byte_perm(low, more, 0x5410) ^ 0x80808080u;
     }
     if (!inside || lane % lanes != 0) return;
-    const float besides = OFFSET ? sum : -zero * sum;
+    const float besides = (OFFSET ? sum : -zero * sum) / GROUPS_SCALED;
     const bool finite = exponent < 255;
-    constexpr uint32_t less = BYTES ? 13 : 17; // 2^(E - 22) times 256, which end() leaves out
+    // 2^(E - 22) times 256, which end() leaves out, and without GROUPS_SCALED
+    constexpr uint32_t less = (BYTES ? 13 : 17) + 8;
+    static_assert(GROUPS_SCALED == 1 << 8, "less");
     units[lane / lanes] = {
         {make_float2(finite ? __uint_as_float((exponent - less) << 23) : NAN, besides),
          // d2 counts 257 times

@@ -19,7 +19,8 @@ namespace {
 // leading one. So x is multiplied by x_factor, which is exact, and the sum by `factor`.
 template <typename T> struct e2m1_codes {
     static constexpr bool bf16 = std::is_same<T, __nv_bfloat16>::value;
-    static constexpr float x_factor = bf16 ? 0x1p100f : 1.0f, factor = bf16 ? 0x1p27f : 0x1p15f;
+    static constexpr float x_factor = bf16 ? 0x1p100f : 1.0f,
+                           factor = (bf16 ? 0x1p27f : 0x1p15f) / GROUPS_SCALED;
     static __device__ __forceinline__ void pairs(uint32_t (&v)[4], uint32_t word) {
         constexpr uint32_t e2m1 = 0x81c081c0u;
         v[0] = word & e2m1;
@@ -43,7 +44,7 @@ template <int KIND> __host__ __device__ constexpr int groups_pieces() { // of a 
 
 template <int KIND>
 __host__ __device__ constexpr int groups_scale_row() { // bytes of a tile's and group's scales
-    return 16 * (groups_with_offsets(KIND) ? 8 : 4);
+    return 16 * scale_bytes(groups_with_offsets(KIND));
 }
 constexpr int NUMBERS_ZEROS = STEP_COLUMNS * 2; // where 16 bytes of zeros lie behind a step's x
 template <int KIND> __host__ __device__ constexpr int groups_x_step() { // bytes of a step's x
@@ -210,14 +211,14 @@ __device__ __forceinline__ void numbers_step(float (&sum)[TILES][2], uint32_t fr
 #pragma unroll
         for (int i = 0; i < TILES; i++) {
             float(&of)[2][4] = of_units[i];
-            const uint32_t at = scales + (uint32_t)(i * m.scale_bytes + g * 4 +
+            const uint32_t at = scales + (uint32_t)(i * m.scale_bytes + g * 2 +
                                                     ((shift > 0 ? 0 : part * 8) + 2 * t) * row);
 #pragma unroll
             for (int u = 0; u < 2; u++)
 #pragma unroll
                 for (int r = 0; r < 2; r++) {
                     const float scale = 2 * t + u < units
-                                            ? load_shared_float(at + (uint32_t)(u * row + r * 32))
+                                            ? load_shared_half(at + (uint32_t)(u * row + r * 16))
                                             : 0.0f;
                     sum[i][r] = fmaf(scale, of[0][2 * r + u] + of[1][2 * r + u], sum[i][r]);
                     of[0][2 * r + u] = of[1][2 * r + u] = 0.0f;
@@ -242,11 +243,11 @@ __device__ __forceinline__ void end_units(float (&sum)[TILES][2], uint32_t scale
         for (int r = 0; r < 2; r++) {
             const float of_codes = end(i, r);
             if (groups_with_offsets(KIND)) {
-                const float2 scale = load_shared_pair(at + r * 64);
+                const float2 scale = unpack2(load_shared_word(at + r * 32), __half());
                 sum[i][r] = fmaf(scale.y, of.y, fmaf(scale.x, of_codes * of.x, sum[i][r]));
             } else {
                 sum[i][r] =
-                    fmaf(load_shared_float(at + r * 32), fmaf(of_codes, of.x, of.y), sum[i][r]);
+                    fmaf(load_shared_half(at + r * 16), fmaf(of_codes, of.x, of.y), sum[i][r]);
             }
         }
     }

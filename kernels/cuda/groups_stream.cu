@@ -58,17 +58,17 @@ __device__ __forceinline__ void operands_of(uint32_t (&a)[2][4], const uint4 &to
     }
 }
 
-// Ends unit u of a chunk: its sums times its scale, and the sums of x times its offset, go to `sum`.
-template <int KIND, int COUNT, int X_COUNT>
+// Ends unit u of a chunk: its sums times its scale, and the sums of x times its offset, go to `sum`, without SCALE_FACTOR.
+template <bool OFFSET, int COUNT, int X_COUNT>
 __device__ __forceinline__ void end_unit(float (&sum)[COUNT], const float (&of_unit)[COUNT],
                                          const float (&of_x)[X_COUNT], uint32_t scales, int u) {
-    constexpr bool OFFSET = groups_with_offsets(KIND);
     const int g = (int)threadIdx.x % 32 / 4;
-    float2 by[2]; // scale and offset of rows g and g + 8
+    float2 by[2]; // of rows g and g + 8
 #pragma unroll
     for (int r = 0; r < 2; r++) {
-        const uint32_t from = scales + (uint32_t)((u * 16 + g + 8 * r) * (OFFSET ? 8 : 4));
-        by[r] = OFFSET ? load_shared_pair(from) : make_float2(load_shared_float(from), 0.0f);
+        typename scale_words<OFFSET>::type v;
+        load_raw(v, scales + (uint32_t)((u * 16 + g + 8 * r) * scale_bytes(OFFSET)));
+        by[r] = plain(v);
     }
 #pragma unroll
     for (int e = 0; e < COUNT; e++) {
@@ -119,7 +119,7 @@ __device__ __forceinline__ void add_by_warp(float (&sum)[N / 2], const struct ch
                     x[e] = y[e % 4] + z[e % 4], y[e % 4] = z[e % 4] = 0.0f;
                 }
             }
-            end_unit<KIND>(sum, both, x, c.scales, step16 >> unit_shift);
+            end_unit<OFFSET>(sum, both, x, c.scales, step16 >> unit_shift);
         }
     }
 }
@@ -154,7 +154,7 @@ __device__ __forceinline__ void add_by_warpgroup(float (&sum)[N / 2], const stru
             wgmma_wait<0>();
             wgmma_fence_results(of_unit);
             if constexpr (OFFSET) wgmma_fence_results(of_x);
-            if (ends) end_unit<KIND>(sum, of_unit, of_x, c.scales, step16 >> unit_shift);
+            if (ends) end_unit<OFFSET>(sum, of_unit, of_x, c.scales, step16 >> unit_shift);
         }
         if (WHOLE && word > 0) {
             if (word < WORDS - 1) wgmma_wait<2>();
@@ -183,7 +183,8 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
                          const __grid_constant__ CUtensorMap scales_map,
                          const __grid_constant__ struct groups_stream j) {
 #ifdef PARLEY_SM90A
-    constexpr int X_TILE = N * SWIZZLED_ROW, SCALE_ROW = groups_with_offsets(KIND) ? 128 : 64;
+    constexpr int X_TILE = N * SWIZZLED_ROW,
+                  SCALE_ROW = 16 * scale_bytes(groups_with_offsets(KIND));
     constexpr int CHUNK = groups_chunk_of(KIND), X_TILES = CHUNK / 64, X_BYTES = X_TILES * X_TILE;
     extern __shared__ char shared[];
     const struct cuda_linear &a = j.a;
@@ -261,6 +262,8 @@ __global__ void __launch_bounds__(THREADS, blocks_of<KIND, N>())
             if (++stage == j.stages) stage = 0, round++;
         }
         named_barrier(1, WARPS * 32); // all have read the ring
+#pragma unroll
+        for (int e = 0; e < N / 2; e++) sum[e] *= SCALE_FACTOR;
         put_sums(sum, ring, a.n, warp, lane);
     }
     __syncwarp();
@@ -277,7 +280,7 @@ int launch_stream(struct groups_stream j, cudaStream_t stream) {
     const struct cuda_linear &a = j.a;
     CUtensorMap x_map, codes_map, scales_map;
     const int32_t tiles = (a.rows + 15) / 16, of_half = j.gated ? WARPS / 2 : WARPS,
-                  scale_words = groups_with_offsets(KIND) ? 32 : 16;
+                  scale_words = 4 * scale_bytes(groups_with_offsets(KIND)); // of a group
     if (!tensor_map_of(&x_map, a.x, a.dtype, a.n, a.cols, a.cols, N) ||
         !tensor_map_words(&codes_map, j.w.codes, tiles, j.w.chunks * (GROUPS_CHUNK_BYTES / 4),
                           of_half, GROUPS_CHUNK_BYTES / 4) ||

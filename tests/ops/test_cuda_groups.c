@@ -24,7 +24,16 @@ static const struct group_format formats[] = {
 };
 enum { N_FORMATS = sizeof formats / sizeof *formats, KEPT = N_FORMATS - 1 };
 
-static void check_rows(const struct twin *w, struct weight *cpu, struct weight *gpu,
+// The GPU has scales and offsets in F16: how much of one is rounded off at most. An offset may be larger than what it leaves of a code.
+static double scale_unit(const struct twin *w, const struct group_format *f) {
+    const bool same = f->zero_kind == GROUP_ZERO_SAME;
+    const bool exact = (f->scale == GROUP_SCALE_F16 || f->scale == GROUP_SCALE_BF16) &&
+                       (same || f->zero_kind == GROUP_MIN_F16);
+    return exact || w->t == DTYPE_F32 ? 0 : same ? 0x1p-11 : 4 * 0x1p-11;
+}
+
+// unit: scale_unit.
+static void check_rows(const struct twin *w, double unit, struct weight *cpu, struct weight *gpu,
                        enum linear_mode mode, int32_t n, bool with_bias) {
     const int32_t rows = cpu->rows, cols = cpu->cols;
     const enum dtype out = mode == LINEAR_STORE_F32 ? DTYPE_F32 : w->t;
@@ -41,7 +50,7 @@ static void check_rows(const struct twin *w, struct weight *cpu, struct weight *
     const bool rounded = gpu->dtype != DTYPE_U8 || (n > 128 && !cuda_groups_tall(rows, cols));
     float largest = 0;
     for (int64_t i = 0; i < (int64_t)n * rows; i++) largest = fmaxf(largest, fabsf(y[i]));
-    const double slack = ((rounded ? 2 * twin_unit(w->t) : 0) + 6e-5) * largest;
+    const double slack = ((rounded ? 2 * twin_unit(w->t) : 0) + 6e-5 + unit) * largest;
     twin_compare(w, gy, out, y, (int64_t)n * rows, 1.1, slack, "groups");
     if (mode != LINEAR_ADD && strstr(w->gpu->description, "determ")) {
         float *all = twin_down(w, gy, (int64_t)n * rows, out), *one;
@@ -65,6 +74,7 @@ static void check_format(const struct twin *w, const struct group_format *f, int
     static const int32_t counts[] = {1, 2, 8, 9, 17, 33, 150, 100};
     const struct group_rows s = {*f, cols, 0};
     const struct group_source source = {*f, group_rows_fill, &s};
+    const double unit = scale_unit(w, f);
     struct tensor_view v[2] = {{.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols},
                                {.data = &source, .dtype = DTYPE_U8, .rows = rows, .cols = cols}};
     struct weight cpu, gpu;
@@ -76,10 +86,10 @@ static void check_format(const struct twin *w, const struct group_format *f, int
     assert_int_equal(gpu.dtype, kept ? DTYPE_U8 : w->t);
     if (kept) assert_true(gpu.bytes < (size_t)(rows + 16) * (size_t)(cols + 256) * 3 / 2);
     for (int i = 0; i < 8; i++) {
-        check_rows(w, &cpu, &gpu, LINEAR_STORE, counts[i], i % 2);
-        if (i % 2 == 0) check_rows(w, &cpu, &gpu, LINEAR_ADD, counts[i], true);
+        check_rows(w, unit, &cpu, &gpu, LINEAR_STORE, counts[i], i % 2);
+        if (i % 2 == 0) check_rows(w, unit, &cpu, &gpu, LINEAR_ADD, counts[i], true);
     }
-    check_rows(w, &cpu, &gpu, LINEAR_STORE_F32, 3, false);
+    check_rows(w, unit, &cpu, &gpu, LINEAR_STORE_F32, 3, false);
     w->cpu->ops->weight_release(w->cpu, &cpu);
     w->gpu->ops->weight_release(w->gpu, &gpu);
 }
@@ -130,7 +140,7 @@ static void wild_x(const struct twin *w, int kind, float *x) {
 }
 
 // A value may be rounded at 2^-23 of the largest of its group, whatever its code; sums are of F32.
-static void wild_compare(const struct group_rows *s, const float *x, const float *y) {
+static void wild_compare(const struct group_rows *s, double unit, const float *x, const float *y) {
     static uint8_t codes[WILD_COLS];
     static float scales[WILD_COLS];
     uint16_t zeros[WILD_COLS], supers[WILD_COLS / GROUP_TILE_K],
@@ -147,7 +157,7 @@ static void wild_compare(const struct group_rows *s, const float *x, const float
             const double size = fabs(group_value(&s->f, &row, k, 0)) +
                                 fabs(group_value(&s->f, &row, k, (uint8_t)((1 << s->f.bits) - 1)));
             sum += group_row_value(&s->f, &row, k) * (double)x[k];
-            slack += size * (0x1p-23 * (double)most + 1e-6 * fabs((double)x[k]));
+            slack += size * (0x1p-23 * (double)most + (1e-6 + unit) * fabs((double)x[k]));
         }
         op_near(y[r], sum, slack, "a wild row", r);
     }
@@ -170,7 +180,7 @@ static void extremes(const struct twin *w) {
             assert_int_equal(w->gpu->ops->linear(w->gpu, LINEAR_STORE_F32, gy, gx, 1, &gpu, NULL),
                              0);
             float *y = twin_down(w, gy, WILD_ROWS, DTYPE_F32);
-            if (kind < WILD_KINDS) wild_compare(&s, x, y);
+            if (kind < WILD_KINDS) wild_compare(&s, scale_unit(w, &s.f), x, y);
             for (int r = 0; r < WILD_ROWS; r++) assert_int_equal(isnan(y[r]), kind == WILD_KINDS);
             free(y);
             twin_free(w, gx), twin_free(w, gy);
@@ -385,11 +395,50 @@ static void embeddings(const struct twin *w) {
         w->cpu->ops->embed(w->cpu, y, b, &cpu, 1.5f);
         assert_int_equal(w->gpu->ops->embed(w->gpu, gy, b, &gpu, 1.5f), 0);
         // Codes that are widened once are rounded twice.
-        twin_compare(w, gy, w->t, y, N * COLS, gpu.dtype == DTYPE_U8 ? 1.01 : 2.01, 0, "embed");
+        float largest = 0;
+        for (int i = 0; i < N * COLS; i++) largest = fmaxf(largest, fabsf(y[i]));
+        twin_compare(w, gy, w->t, y, N * COLS, gpu.dtype == DTYPE_U8 ? 1.01 : 2.01,
+                     2 * scale_unit(w, &formats[f]) * largest, "embed");
         assert_int_equal(w->gpu->ops->step_end(w->gpu), 0);
         w->cpu->ops->weight_release(w->cpu, &cpu);
         w->gpu->ops->weight_release(w->gpu, &gpu);
         twin_free(w, gy);
+    }
+}
+
+// Scales that F16 does not hold: all of them tiny, or one too large. The matrix is widened.
+struct scaled_rows {
+    struct group_rows rows;
+    float all, one; // factors: of all scales, of one of them
+};
+
+static int fill_scaled(const void *ctx, int64_t row, struct group_row *out, struct err *err) {
+    const struct scaled_rows *s = ctx;
+    float *scales = out->scales;
+    group_rows_fill(&s->rows, row, out, err);
+    for (int64_t g = 0; g < group_count(&s->rows.f, s->rows.cols); g++) scales[g] *= s->all;
+    if (row == 70) scales[3] = s->one;
+    return 0;
+}
+
+static void scales_that_do_not_fit(const struct twin *w) {
+    static const float by[][3] = // all, one, whether they fit
+        {{1, 255, 1}, {1, 257, 0}, {1, -257, 0}, {0x1p-14, 0, 0}, {0x1p-14, 1e-3f, 1}};
+    for (size_t i = 0; i < sizeof by / sizeof *by; i++) {
+        const struct scaled_rows s = {
+            {{4, 32, GROUP_SCALE_F32, GROUP_ZERO_SAME, 8, NULL}, 328, 0}, by[i][0], by[i][1]};
+        const struct group_source source = {s.rows.f, fill_scaled, &s};
+        const struct tensor_view v = {
+            .data = &source, .dtype = DTYPE_U8, .rows = 83, .cols = s.rows.cols};
+        struct weight cpu, gpu;
+        if (w->t == DTYPE_F32 || (w->t == DTYPE_F16 && by[i][0] < 1))
+            continue; // f16 has no such numbers
+        assert_int_equal(w->cpu->ops->weight_init(w->cpu, &cpu, &v, 1, NULL), 0);
+        assert_int_equal(w->gpu->ops->weight_init(w->gpu, &gpu, &v, 1, NULL), 0);
+        assert_int_equal(gpu.dtype, by[i][2] != 0 ? DTYPE_U8 : w->t);
+        check_rows(w, scale_unit(w, &s.rows.f), &cpu, &gpu, LINEAR_STORE_F32, 3, false);
+        w->cpu->ops->weight_release(w->cpu, &cpu);
+        w->gpu->ops->weight_release(w->gpu, &gpu);
     }
 }
 
@@ -423,16 +472,22 @@ static void test_chains(void **state) {
 static void test_embeddings(void **state) {
     twin_each(embeddings);
 }
+static void test_scales_that_do_not_fit(void **state) {
+    twin_each(scales_that_do_not_fit);
+}
 static void test_refusals(void **state) {
     twin_each(refusals);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_kinds),   cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_fused),   cmocka_unit_test(test_extremes),
-        cmocka_unit_test(test_chains),  cmocka_unit_test(test_embeddings),
-        cmocka_unit_test(test_refusals)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds),
+                                       cmocka_unit_test(test_sizes),
+                                       cmocka_unit_test(test_fused),
+                                       cmocka_unit_test(test_extremes),
+                                       cmocka_unit_test(test_chains),
+                                       cmocka_unit_test(test_embeddings),
+                                       cmocka_unit_test(test_scales_that_do_not_fit),
+                                       cmocka_unit_test(test_refusals)};
     cmocka_set_test_filter(getenv("PARLEY_TEST_ONLY"));
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
