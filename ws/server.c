@@ -24,6 +24,9 @@
 #define CLOSE_SECONDS 3 // for close handshakes at the end
 #define WATCH_MS 1000
 #define DRAIN_POLL_MS 50
+// timeout(1) sends its signal to the process and then to the group, and a terminal's Ctrl-C reaches a process from its parent
+// too: what comes so soon is no second wish.
+#define SAME_SIGNAL_US 500000
 
 struct server {
     struct service service;
@@ -31,7 +34,7 @@ struct server {
     uv_timer_t watch_timer, drain_timer; // the device and the watchdog; the end
     uv_signal_t sigterm, sigint, sighup;
     int64_t drain_until_us, close_until_us, answers_until_us;
-    int n_signals;
+    int64_t signal_us; // when the first signal came; 0: none did
     bool forced, device_lost;
 };
 
@@ -141,11 +144,14 @@ static void begin_drain(struct server *srv) {
 static void on_terminate(uv_signal_t *handle, int number) {
     struct server *srv = handle->data;
     struct service *s = &srv->service;
-    if (srv->n_signals++ > 0) {
+    const int64_t now = net_now_us();
+    if (srv->signal_us) {
+        if (now - srv->signal_us < SAME_SIGNAL_US) return;
         srv->forced = true;
         uv_stop(&s->net->loop);
         return;
     }
+    srv->signal_us = now;
     log_info("server.draining", "signal=%d turns=%d drain_timeout_s=%g", number,
              sessions_n_running(s->sessions), s->config->drain_timeout);
     begin_drain(srv);

@@ -79,7 +79,7 @@ test('each instance has its line, and their caches are not added up', async (t) 
   const two = await Server.start(t, { args: ['--instances', '2'] });
   const { client, id } = await prepareSession(t, two);
   const page = await openPage(t, two, { hash: '#/server' });
-  const lines = () => page.evaluate(() => [...[...document.querySelectorAll('.tile')].find((e) => e.querySelector('h2').textContent === 'Instances').querySelectorAll('dd')].map((e) => e.textContent));
+  const lines = () => page.locator('.tile:has(h2:text-is("Instances")) dd').allTextContents();
   await until('both instances', async () => (await lines()).length === 2);
   for (const line of await lines()) assert.match(line, /^demo-model · serving · 0 running · 0 waiting · 0\/s · 0 sessions cached · cache 0/);
   await client.turn(id, 'What is 17 + 25?');

@@ -179,7 +179,9 @@ test('a page that closes while a deletion could be undone tells the server befor
   await page.click('.confirm .danger');
   await page.waitForSelector(item(id), { state: 'detached' });
   assert.equal((await client.request({ type: 'session.get', session: id })).type, 'session.state', 'there while it can be undone');
-  await page.close();
+  const closed = page.waitForEvent('close');
+  await page.close({ runBeforeUnload: true }); // as a person closes it: otherwise the browser may end it without its last events
+  await closed;
   await until('the chat is gone', async () => (await client.request({ type: 'session.get', session: id })).code === 'session_not_found');
   const turnsOfOther = async () => (await client.request({ type: 'session.outline', session: other })).turns.map(({ turn }) => turn).join();
   await until('the turn is gone', async () => (await turnsOfOther()) === '0');
