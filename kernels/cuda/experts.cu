@@ -23,7 +23,7 @@ constexpr int THREADS = 256;
 constexpr int FEW_ROWS = 128; // up to so many rows the matrices' bytes are the bound
 // The same of few bits, where sm_90's tiles take more, by kind: integers, integers with offsets, e2m1, books (which tiles do not
 // take), 8 bits, 8 bits with offsets. e2m1's numbers take the fewest instructions there.
-constexpr int GROUPS_FEW_ROWS[] = {12, 12, 7, 128, 12, 12};
+constexpr int GROUPS_FEW_ROWS[] = {12, 12, 1, 128, 12, 12};
 
 // A block for each expert. Pairs of an expert come in any order.
 __global__ void __launch_bounds__(THREADS)
