@@ -1,6 +1,7 @@
 // Loads weights of few bits. Formats that are alike in all parts stay as they are, in 4 bits or in 8 (groups.h); all others, and
 // all with activations of 32 bits, are widened row by row, as the loader widens them for other devices.
 #include "kernels/cuda/groups.h"
+#include "base/log.h"
 #include "base/parallel.h"
 #include "kernels/cuda/backend_cuda.h"
 #include <pthread.h>
@@ -296,6 +297,8 @@ static int keep(struct cuda_backend *cuda, struct weight *w, struct job *j, bool
     TRY(send_tiles(cuda, w, j, err));
     *fits = scales_fit(j);
     if (*fits) return 0;
+    log_info("model.widened", "rows=%d cols=%d because=\"F16 does not hold its scales\"", w->rows,
+             w->cols);
     CUDA_TRY(cudaStreamSynchronize(cuda->stream));
     cudaFree(w->data);
     cudaFree(w->scales);
