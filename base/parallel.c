@@ -7,7 +7,7 @@
 
 enum { MOST = 16, IDLE_MS = 200 };
 
-// A call's ranges, of which the first `taken` are done or under way.
+// A call: its ranges, of which the first `taken` are done or under way.
 struct work {
     parallel_fn *fn;
     void *ctx;
@@ -19,7 +19,7 @@ struct work {
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t came, finished; // work came; a call's last range was finished
-    struct work *first;            // calls with ranges that nobody has taken
+    struct work *first;            // the calls whose ranges are not all taken
     int threads, idle;             // of these, threads that wait for work
     int processors;                // that the process may use, while there are threads
 } pool = {.lock = PTHREAD_MUTEX_INITIALIZER,

@@ -24,8 +24,8 @@
 #define CLOSE_SECONDS 3 // for close handshakes at the end
 #define WATCH_MS 1000
 #define DRAIN_POLL_MS 50
-// timeout(1) sends its signal to the process and then to the group, and a terminal's Ctrl-C reaches a process from its parent
-// too: what comes so soon is no second wish.
+// timeout(1) sends its signal to the process and then to the process's group, and some parents pass on a Ctrl-C that the terminal
+// has sent too. A signal that follows the first one so soon is the same.
 #define SAME_SIGNAL_US 500000
 
 struct server {

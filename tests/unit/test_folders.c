@@ -1,13 +1,17 @@
 // A session's folder: names, lists, forks, restarts, and a disk that is full.
 #include "tests/unit/sessions_fixture.h"
 
-static void move_to(const char *folder) {
+static void begin_move(const char *folder) {
     struct request r = fx_request(1, "move");
     r.kind = REQUEST_UPDATE;
     r.session = "s";
     r.cancel_after_ms = -1;
     r.folder = folder;
     sessions_submit(fx.ss, &r);
+}
+
+static void move_to(const char *folder) {
+    begin_move(folder);
     fx_settle();
 }
 
@@ -88,12 +92,7 @@ static void a_move_waits_for_its_session(void **state) {
     fx_setup_file();
     fx_open_session(1, "s");
     fx_restart();
-    struct request r = fx_request(1, "move");
-    r.kind = REQUEST_UPDATE;
-    r.session = "s";
-    r.cancel_after_ms = -1;
-    r.folder = folder;
-    sessions_submit(fx.ss, &r);
+    begin_move(folder);
     memset(folder, 'x', 4);
     fx_settle();
     fx_attach(1, "s", 0);
